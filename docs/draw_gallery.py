@@ -1,4 +1,4 @@
-"""Write ``gallery.md``, its pictures and the table in ``choose.md`` from the cards: `python docs/draw_gallery.py`."""
+"""Write ``generated/gallery.md`` and its pictures from the cards: `python docs/draw_gallery.py`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ INTRODUCTION = """# Gallery of regularizers
 
 Every registered regularizer: what it acts on, its formula, source, cost and published figures, and one line to use it
 with the source's values. For those that drop keys or channels, a picture shows what is dropped (blue) and kept
-(yellow). [choose.md](choose.md) compares them, and [regularizers.md](regularizers.md) has all definitions and
+(yellow). [choose.md](../choose.md) says which to try, and [regularizers.md](../regularizers.md) has all definitions and
 parameters. `dropbench list regularizers NAME` prints a section of this page.
 
 For key j of query i, λ_j is the attention weight, λ'_j the regularized weight in training, and m_ij is 1 if the key is
@@ -37,6 +37,11 @@ Published figures are those of the cited papers. They come from different models
 paper only. "Claim" marks a statement of an abstract. `dropbench run SUITE` trains a suite, and `dropbench report SUITE`
 prints its results next to the published ones. All regularizers are in the suites `field/text`, `field/labelling`,
 `field/translation`, `field/vision` and `field/language`; the lists below leave these out.
+
+## What acts where
+
+"Passes" are forward passes per step. A published figure comes from the source's own setting: it says where to try a
+method, not that the method is better than another one. `–` means that no figure was verified.
 """
 WINDOWS = {"dropattention-c": 2, "dropattention-e": 3}
 """Regularizers that are drawn with a window other than their default."""
@@ -49,17 +54,15 @@ def write(folder: Path) -> None:
     for name in REGULARIZERS:
         draw(name, pictures / f"{name}.png")
     (folder / "gallery.md").write_text(page(), encoding="utf-8")
-    choose = Path(__file__).with_name("choose.md").read_text(encoding="utf-8")
-    (folder / "choose.md").write_text(with_table(choose), encoding="utf-8")
 
 
 def page() -> str:
     """Return the text of the page."""
-    return "\n".join([INTRODUCTION, *map(section, REGULARIZERS)])
+    return "\n".join([INTRODUCTION, *table(), "", *map(section, REGULARIZERS)])
 
 
-def with_table(text: str) -> str:
-    """Return the text of choose.md with the table of all cards."""
+def table() -> list[str]:
+    """Return the lines of the table of all cards."""
     lines = [
         "| name | acts on | passes | additional memory | first published figure | unsuitable for |",
         "| --- " * 6 + "|",
@@ -67,11 +70,9 @@ def with_table(text: str) -> str:
     for name in REGULARIZERS:
         if (card := find_card(name)) and name != "none":
             help, unsuitable = next(iter(card.published), "–"), "; ".join(card.unsuitable) or "–"
-            cells = (f"[`{name}`](gallery.md#{name})", card.acts_on, str(card.passes), card.memory, help, unsuitable)
+            cells = (f"[`{name}`](#{name})", card.acts_on, str(card.passes), card.memory, help, unsuitable)
             lines.append("| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |")
-    before, start, rest = text.partition("<!-- cards: written by docs/draw_gallery.py -->\n")
-    _, end, after = rest.partition("<!-- end of cards -->")
-    return "\n".join([before + start, *lines, "", end + after])
+    return lines
 
 
 def section(name: str) -> str:
@@ -101,7 +102,7 @@ def facts(name: str, card: Card) -> list[str]:
         values = {key: json.dumps(each) if isinstance(each, str) else repr(each) for key, each in card.defaults.items()}
         call = ", ".join([f'"{name}"', *(f"{key}={text}" for key, text in values.items())])
         loss = build_regularizer(name).has_objective
-        own_loop = ", and [`training_loss`](your-model.md#a-training-loop-of-your-own) in your loop" if loss else ""
+        own_loop = ", and [`training_loss`](../your-model.md#a-training-loop-of-your-own) in your loop" if loss else ""
         lines += [
             f"- in Python: `regularize(model, {call})`{own_loop}",
             f"- on the command line: `--regularizer {card.spec(name)}`",
@@ -133,7 +134,7 @@ def suites_of(name: str) -> list[str]:
         requests = [cell.request for cell in load_suite(suite).cells(SuiteOptions())]
         names = {f"{request.regularizer}-{request.params.get('unit', '')}".strip("-") for request in requests}
         if name in names:
-            suites.append(f"[`{suite}`](../README.md#what-it-prints)" if suite == "quickstart" else f"`{suite}`")
+            suites.append(f"[`{suite}`](../../README.md#what-it-prints)" if suite == "quickstart" else f"`{suite}`")
     return suites
 
 
@@ -156,4 +157,4 @@ def draw(name: str, path: Path) -> None:
 
 
 if __name__ == "__main__":
-    write(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent)
+    write(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent / "generated")

@@ -24,7 +24,7 @@ TRIALS, PORT = 28, 8731
 
 
 def draw(folder: Path) -> None:
-    """Write the pictures of docs/pictures.md, of trials in a folder."""
+    """Write the pictures of docs/tutorial.md, of trials in a folder."""
     own = {name: value for name, value in os.environ.items() if name not in ("DROPBENCH_RUNS", "DROPBENCH_DB")}
     environment = {**own, "PYTHONPATH": str(Path(__file__).parents[1])}
 

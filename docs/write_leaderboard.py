@@ -1,4 +1,4 @@
-"""Write ``leaderboard.md`` and its diagrams from the shipped reference results: `python docs/write_leaderboard.py`."""
+"""Write ``generated/leaderboard.md`` and its diagrams from the reference: `python docs/write_leaderboard.py`."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from db.report.figures.critical_difference import critical_difference_diagram
 from db.report.formats.escaping import markdown
 from db.report.formats.layout import column_label, metric_label
 from db.report.formats.legend import about
-from db.report.formats.listing import markdown_lines
 from db.report.formats.numbers import delta_text, mean_std
+from db.report.formats.writers import markdown_lines
 from db.report.view.build import build_view, choosing
 from db.report.view.cells import CellResult
 from db.report.view.notes import params_text
@@ -39,7 +39,7 @@ INTRODUCTION = """# Leaderboard
 
 Results that are shipped with DropBench: every regularizer of the suites `field/…` under one recipe per data set, and
 the suite `quickstart`. `dropbench report SUITE --with reference` prints them, with your own results in rows of their
-own. [reading-tables.md](reading-tables.md) explains the columns and the statistics.
+own. [reading-tables.md](../reading-tables.md) explains the columns and the statistics.
 """
 OWN_ROW = """## Add your own row
 
@@ -57,7 +57,7 @@ dropbench report {suite} {options} --with reference --plugin near.py
 ```
 
 The first command trains only what the reference lacks: all seeds of the new row. Its row is compared with
-`none (reference)`, unless you train your own `none`. [results.md](results.md#reference-results) describes `--with`.
+`none (reference)`, unless you train your own `none`. [results.md](../results.md#reference-results) describes `--with`.
 
 ## Reproduce a number
 
@@ -69,7 +69,7 @@ python -m docs.reference check --trials 10    # in a clone
 
 `dropbench results SUITE --with reference --json` lists configurations. The last command runs random trials of the
 file again in temporary folders and compares all of their metrics. On the same kind of machine, with the same versions
-and number of threads, they are equal bit for bit. [data.md](data.md) says where the data are from.
+and number of threads, they are equal bit for bit. [data.md](../data.md) says where the data are from.
 
 ## Limits
 
@@ -160,7 +160,7 @@ def _origin(store: Store) -> str:
     lines = [
         f"- {count_of(len(attempts), 'trial')}, {seconds / 3600:.2f} CPU-hours, {period}",
         f"- commit: {', '.join(f'`{commit}`' for commit in commits if commit)}",
-        "- licences of the data: `LICENCES.md` in the file, which is a zip of CSV tables with Croissant metadata",
+        "- licences of the data: `LICENCES.md` in the file, a zip of a SQLite database with Croissant metadata",
     ]
     return "\n".join([*lines, ""])
 
@@ -240,4 +240,4 @@ def _diagram(name: str, blocks: dict[Block, Runs], meaning: str, pictures: dict[
 
 
 if __name__ == "__main__":
-    write(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent)
+    write(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent / "generated")

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import adapters  # noqa: F401 - installs the shims
-from dropbench.top_level_names import install
 from harness.registry import lazy_attributes
 
 if TYPE_CHECKING:
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from dropbench.api import trial as trial
     from harness.analysis import ANALYSES as ANALYSES
     from harness.analysis import Findings as Findings
+    from harness.attention.call import Call as Call
     from harness.errors import InputError as InputError
     from harness.models.attention import attend as attend
     from harness.models.catalog import MODELS as MODELS
@@ -46,11 +46,12 @@ if TYPE_CHECKING:
     from tasks.data.classification import TextClassificationData as TextClassificationData
     from tasks.data.classification import TextSplit as TextSplit
     from tasks.data.read import ThreeSplits as ThreeSplits
-    from tasks.trial_factory import PresetTask as PresetTask
+    from tasks.preset_task import PresetTask as PresetTask
 
 _NAMES = {
     "dropbench.api": ("results", "run", "trial"),
     "harness.analysis": ("ANALYSES", "Findings"),
+    "harness.attention.call": ("Call",),
     "harness.errors": ("InputError",),
     "harness.models.attention": ("attend",),
     "harness.models.catalog": ("MODELS",),
@@ -68,11 +69,9 @@ _NAMES = {
     "tasks.data": ("DATASETS", "Dataset", "Layout"),
     "tasks.data.classification": ("ImageClassificationData", "ImageSplit", "TextClassificationData", "TextSplit"),
     "tasks.data.read": ("ThreeSplits",),
-    "tasks.trial_factory": ("PresetTask",),
+    "tasks.preset_task": ("PresetTask",),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = list(_MODULES)
-
-install()
 
 __getattr__ = lazy_attributes(__name__, _MODULES)

@@ -25,7 +25,6 @@ from db.schema.reference import PREFIX
 from db.store.store import open_store
 from dropbench.notebook import NotebookProgress, notebook_display
 from dropbench.tables import Table
-from dropbench.top_level_names import PACKAGES
 from dropbench.trial_run import TrialRun
 from harness.errors import InputError, check_text
 from harness.models.catalog import MODELS
@@ -37,14 +36,17 @@ from harness.settings import MAX_SEEDS, Settings
 from harness.trials.plugins import load_plugins
 from harness.trials.task import TASKS
 from harness.trials.trial import Trial
-from jobs.cli.options import RuntimeOptions, TrialOptions
-from jobs.cli.run_commands import failure_lines, make_plan, runtime_settings
+from jobs.cli.options import RuntimeOptions, TrialOptions, make_plan, runtime_settings
+from jobs.cli.run_commands import failure_lines
 from jobs.cli.suite_analysis import analyze_table
 from jobs.cli.trial_request import resolve_request
 from jobs.queue.progress_bar import ProgressBar
 from jobs.queue.reconcile import refresh
 from jobs.queue.run_loop import run as run_trials
 from tasks.data.locate import parse_folders
+
+PACKAGES = ("dropbench", "harness", "adapters", "tasks", "db", "jobs")
+"""The packages of DropBench, as they are named when installed and in the repository."""
 
 Text = str | PathLike[str]
 Texts = Text | Sequence[Text]
@@ -61,7 +63,6 @@ def run(
     regularizer: Texts | None = None,
     set: Mapping[str, Scalar] | Texts | None = None,
     task: str | None = None,
-    schedule: str | None = None,
     weights: Text | None = None,
     sweep: Texts | None = None,
     search: str | None = None,
@@ -72,7 +73,6 @@ def run(
     compile: bool = False,
     threads: int | None = None,
     checkpoint_seconds: float = 300.0,
-    track: Texts | None = None,
     plugin: Texts | None = None,
 ) -> Table:
     """Train a suite or one configuration on this machine, as ``dropbench run`` does. Finished trials are not repeated.
@@ -89,7 +89,6 @@ def run(
         regularizer: such as ``"dropkey:ratio=0.3,schedule=decreasing"``; of a suite, additional rows.
         set: changed hyperparameters, such as ``{"steps": 100}`` or ``"steps=100"``.
         task: the task, without a suite.
-        schedule: the schedule of the ratio over layers, without a suite.
         weights: the path of initial weights.
         sweep: values to select by dev score, such as ``"ratio=0.1,0.2"``.
         search: a search instead of a grid, such as ``"sampler=tpe,candidates=20"``.
@@ -100,7 +99,6 @@ def run(
         compile: compile models with `torch.compile`.
         threads: CPU threads per trial; more change the last digits. None: 1, and with GPUs the cores per worker.
         checkpoint_seconds: time between two checkpoints, in seconds.
-        track: experiment trackers to log to.
         plugin: files that register regularizers, models or tasks, besides those of `DROPBENCH_PLUGINS`. Entries
             registered in the program itself are refused: workers do not have them.
 
@@ -125,13 +123,12 @@ def run(
         regularizer=_texts("regularizer", regularizer),
         overrides=_texts("set", pairs),
         task=None if task is None else _text("task", task),
-        schedule=None if schedule is None else _text("schedule", schedule),
         weights=None if weights is None else _text("weights", weights),
         sweep=_texts("sweep", sweep),
         search=None if search is None else _text("search", search),
     )
     plan = make_plan(executor, parallel, ("local", "debug"), threads=threads, device=device)
-    runtime = RuntimeOptions(device, backend, compile, threads, checkpoint_seconds, _texts("track", track))
+    runtime = RuntimeOptions(device, backend, compile, threads, checkpoint_seconds)
     settings = runtime_settings(runtime, options.data, executor)
     settings = replace(settings, plugins=(*settings.plugins, *map(Path, _texts("plugin", plugin) or ())))
     load_plugins(settings.plugins)
@@ -229,7 +226,7 @@ def _check_plugins(trials: Iterable[Trial]) -> None:
         for registry, name in names:
             entry = registry.entry(name) if name in registry else None  # a task may build its models itself
             module = getattr(entry and entry.target, "__module__", "dropbench")
-            if entry and entry.plugin is None and module.partition(".")[0] not in ("dropbench", *PACKAGES):
+            if entry and entry.plugin is None and module.partition(".")[0] not in PACKAGES:
                 raise InputError(f"{registry.kind} '{name}' is of {module}: write it to a file, and pass plugin=FILE")
 
 

@@ -42,7 +42,7 @@ def evaluated_frame(trained: Trained, split: Split) -> DataFrame:
     from pandas import DataFrame
 
     from harness.analysis.options import Options
-    from tasks.metrics import Classifier
+    from tasks.classifier import Classifier
     from tasks.text.sequence_labelling import UNTAGGED, SequenceLabelling
 
     task: Any = trained.task

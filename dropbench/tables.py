@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 from db.queries.results import METRIC_COLUMNS
 from db.queries.statistics import MIN_PAIRS, quantile
 from db.report.formats.documents import as_json
-from db.report.formats.listing import NEVER_SHARED, results_table, to_text
-from db.report.formats.terminal import print_suite_table
+from db.report.formats.layout import fitting_grid
+from db.report.formats.listing import NEVER_SHARED, results_table
 from db.report.page.table import table_of
 from db.report.page.templates import render
 from db.report.view.view import View
 from db.store.rows import Row
 from dropbench.trial_run import TrialRun
+from harness.cli.text_table import to_text
 from harness.errors import InputError, unknown_name
 from harness.runs.run_directory import Runs
 from harness.settings import Settings
@@ -63,22 +64,25 @@ class Table:
         def html() -> str:
             return render("notebook.html.j2", table=table_of(view, {}))
 
+        def text() -> str:
+            width = shutil.get_terminal_size().columns
+            return to_text(fitting_grid(view, width), width)
+
         seeds = (seed for result in view.cells.values() for seed in result.seeds if seed.state != "not run")
         records = json.loads(as_json(view))["cells"]
-        return cls(records, list(dict.fromkeys(seed.id for seed in seeds)), settings, lambda: _printed(view), html)
+        return cls(records, list(dict.fromkeys(seed.id for seed in seeds)), settings, text, html)
 
     @classmethod
     def of_rows(cls, rows: Sequence[Row], ids: Sequence[str], settings: Settings) -> Table:
         """Return the table of rows from `db.queries.results`."""
 
         def html() -> str:
-            above, (header, texts) = results_table(rows)
-            lines = {"above": above, "below": () if rows else (EMPTY,)}
-            return render("notebook.html.j2", table=None, header=header, rows=texts, **lines)
+            table = results_table(rows)
+            lines = {"above": table.above, "below": () if rows else (EMPTY,)}
+            return render("notebook.html.j2", table=None, header=table.header, rows=table.texts, **lines)
 
         def text() -> str:
-            above, texts = results_table(rows)
-            return to_text(texts, above) if rows else EMPTY
+            return to_text(results_table(rows)) if rows else EMPTY
 
         return cls(rows, ids, settings, text, html)
 
@@ -175,15 +179,6 @@ class Table:
         return rows
 
 
-def _printed(view: View) -> str:
-    from rich.console import Console
-
-    file = StringIO()
-    # Jupyter's kernels request colors (FORCE_COLOR), which a text must not have.
-    print_suite_table(view, Console(file=file, highlight=False, force_jupyter=False, force_terminal=False))
-    return file.getvalue().rstrip("\n")
-
-
 def _interval(record: Row) -> tuple[float, float] | tuple[None, None]:
     """Return the 95 % confidence interval of the mean over the seeds of one configuration (Student 1908)."""
     mean, std, n = record.get("mean"), record.get("std"), record["n"]
@@ -197,7 +192,8 @@ def _labels(records: Sequence[Row]) -> list[str]:
     """Return the label of each record: the suite's row, or the regularizer and the other texts that vary."""
     if "row" in records[0]:
         return [record["row"] for record in records]
-    _, (header, texts) = results_table(records)
+    table = results_table(records)
+    header, texts = table.header, table.texts
     columns = dict(zip(header, zip(*texts, strict=True), strict=True))
     varying = [name for name, column in columns.items() if name == "regularizer" or len(set(column)) > 1]
     names = [name for name in varying if name not in NEVER_SHARED - {"regularizer"} and name not in NO_LABELS]

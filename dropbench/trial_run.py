@@ -97,8 +97,8 @@ class TrialRun:
     def predictions(self, split: Split = "test") -> DataFrame:
         """Return the predictions on a split, in the order of the data.
 
-        Those of "dev" and "test" are stored with the trial. Otherwise (on "train", or of a trial of an earlier version)
-        the trained model is evaluated, for tasks that predict classes.
+        Those of "dev" and "test" are stored with the trial. Otherwise (on "train", or of a task that stores none) the
+        trained model is evaluated, for tasks that predict classes.
 
         Args:
             split: "train", "dev" or "test". Samples of "train" are augmented as in training.

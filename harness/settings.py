@@ -20,11 +20,9 @@ _VARIABLES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "DROPBENCH_RUNS": ("runs", Path),
     "DROPBENCH_DB": ("database", str),
     "DROPBENCH_PLUGINS": ("plugins", lambda text: tuple(Path(part) for part in text.split(os.pathsep) if part)),
-    "DROPBENCH_LOADERS": ("num_workers", int),  # the name up to 0.1
     "DROPBENCH_NUM_WORKERS": ("num_workers", int),
     "DROPBENCH_BACKEND": ("backend", str),
     "DROPBENCH_TRACKERS": ("trackers", lambda text: tuple(filter(None, text.split(",")))),
-    "DROPBENCH_ACCEPT_PARTIAL": ("accept_partial", lambda text: text == "1"),
     "DROPBENCH_TRUST_CACHE": ("trust_cache", lambda text: text == "1"),
 }
 
@@ -49,7 +47,6 @@ class Settings:
         micro_batch_splits: parts that each micro-batch and each evaluation batch is split into; more after a trial ran
             out of memory. An optimizer step stays the mean over the same samples; random numbers are drawn per part.
         trackers: experiment trackers that get a copy of the events (`DROPBENCH_TRACKERS`, `harness.training.tracking`).
-        accept_partial: trials on large data have their fingerprint of 0.1, too (`DROPBENCH_ACCEPT_PARTIAL`=1).
         trust_cache: a cached fingerprint is used without examining the files of the data (`DROPBENCH_TRUST_CACHE`=1).
     """
 
@@ -67,7 +64,6 @@ class Settings:
     checkpoint_seconds: float = 300.0
     micro_batch_splits: int = 1
     trackers: tuple[str, ...] = ()
-    accept_partial: bool = False
     trust_cache: bool = False
 
     @classmethod
@@ -110,11 +106,10 @@ class Settings:
 
     @classmethod
     def from_payload(cls, payload: dict[str, Any]) -> Settings:
-        """Read what `to_payload` returned, also in version 0.1."""
-        renamed = {"loaders": "num_workers", "pieces": "micro_batch_splits"}
-        fields = {renamed.get(key, key): value for key, value in payload.items()}
+        """Read what `to_payload` returned."""
+        fields = dict(payload)
         fields["data"], fields["runs"] = Path(fields["data"]), Path(fields["runs"])
         fields["folders"] = {name: Path(path) for name, path in fields["folders"].items()}
         fields["plugins"] = tuple(map(Path, fields["plugins"]))
-        fields["trackers"] = tuple(fields.get("trackers", ()))
+        fields["trackers"] = tuple(fields["trackers"])
         return cls(**fields)

@@ -1,4 +1,4 @@
-"""Commands for data sets: ``dropbench data list|check|fetch``."""
+"""Commands for data sets: ``dropbench data check|fetch``."""
 
 from __future__ import annotations
 
@@ -10,49 +10,18 @@ from typing import Annotated
 import typer
 
 from harness.cli.examples import examples
-from harness.errors import InputError, count_of
+from harness.errors import count_of
 from tasks.completion import complete_data
 
 app = typer.Typer(no_args_is_help=True)
-data = typer.Typer(no_args_is_help=True, help="List, check and obtain data sets.")
+data = typer.Typer(no_args_is_help=True, help="Check and obtain data sets. `dropbench list data` lists them.")
 app.add_typer(data, name="data")
 
 Name = Annotated[
     str,
     typer.Argument(metavar="NAME", help="A data name, such as trec or trec-synthetic.", autocompletion=complete_data),
 ]
-Folders = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--data",
-        metavar="NAME=PATH",
-        help="Folder of a set outside of the data root.",
-        autocompletion=complete_data,
-    ),
-]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
-
-
-@data.command("list", epilog=examples("data list", "data list --data cifar10=/scratch/cifar"))
-def list_data(folders: Folders = None, as_json: Json = False) -> None:
-    """List every data set and the state of its files."""
-    from harness.cli.table import print_table
-    from harness.settings import Settings
-    from tasks.data.check import list_datasets
-    from tasks.data.locate import parse_folders
-
-    settings = Settings.from_environment(folders=parse_folders(folders or []))
-    entries = list_datasets(settings)
-    if as_json:
-        typer.echo(json.dumps([entry.to_json() for entry in entries], ensure_ascii=False))
-        return
-    rows = [(entry.dataset.name, entry.state, entry.dataset.kind, entry.dataset.help) for entry in entries]
-    below = [
-        "",
-        f"Searched {settings.data} (DROPBENCH_DATA). `dropbench data fetch NAME` prints how to obtain a set.",
-        "NAME-synthetic is a small generated set in the same format.",
-    ]
-    print_table(("name", "state", "task", "description"), rows, below=below)
 
 
 @data.command("check", epilog=examples("data check trec", "data check cifar10=/scratch/cifar --quick"))
@@ -63,7 +32,6 @@ def check_data(
             metavar="NAME[=PATH]", help="A data name, such as trec, and its folder.", autocompletion=complete_data
         ),
     ],
-    folders: Folders = None,
     quick: Annotated[bool, typer.Option("--quick", help="Count image files, but decode none.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -72,15 +40,13 @@ def check_data(
     from rich.progress import Progress
 
     from harness.cli.table import print_table
+    from harness.cli.text_table import TextTable
     from harness.settings import Settings
     from tasks.data.check import check
     from tasks.data.locate import locate, parse_folders
 
-    paths = [*(folders or []), *[name] * ("=" in name)]
-    settings, name = Settings.from_environment(folders=parse_folders(paths)), name.partition("=")[0]
-    if paths and name not in settings.folders:
-        raise InputError(f"--data {paths[0]}: no folder of {name}: run `dropbench data check {paths[0]}`")
-    source = locate(name, settings.data, settings.folders)
+    settings = Settings.from_environment(folders=parse_folders([name] * ("=" in name)))
+    source = locate(name.partition("=")[0], settings.data, settings.folders)
     # The progress bar goes to standard error, so that standard output holds only the result.
     with Progress(console=Console(stderr=True), transient=True, disable=as_json or not sys.stderr.isatty()) as bar:
 
@@ -104,7 +70,7 @@ def check_data(
             cells += [len(sizes), min(sizes, default=0), max(sizes, default=0)]
         lines.append([split, *(f"{cell:,}" for cell in cells)])
     typer.echo(f"{source.name}: {source.dataset.kind}, in {source.folder}")
-    print_table(columns, lines, range(1, len(columns)))
+    print_table(TextTable.of_rows(columns, lines))
     if checked.classes:
         names = ", ".join(checked.classes[:12]) + (", …" if len(checked.classes) > 12 else "")
         typer.echo(f"{count_of(len(checked.classes), 'class', 'classes')}: {names}")

@@ -1,4 +1,4 @@
-"""The house: floors, rooms, imports and words, as `docs/design.md` describes them."""
+"""The house: levels, rooms, imports and words, as `docs/design.md` describes them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ import pytest
 
 from tests.paths import ROOT
 
-FLOORS = (("harness",), ("adapters",), ("tasks", "db"), ("jobs",), ("dropbench",))
-"""Each folder may import from the floors before its own, and from itself."""
+LEVELS = (("harness",), ("adapters",), ("tasks", "db"), ("jobs",), ("dropbench",))
+"""Each folder may import from the levels before its own, and from itself."""
 EVERYTHING = ("adapters", "benchmarks", "db", "docs", "dropbench", "harness", "jobs", "tasks", "tests")
 STRINGS_MAY_CLIMB = {
     "harness/cli/main.py": "the list of commands",
     "harness/models/adapter.py": "the registry of adapters",
-    "harness/moved.py": "old names of modules",
     "harness/trials/task.py": "the registry of tasks",
 }
 MAX_FILES = 12
@@ -44,7 +43,7 @@ def module_of(path: Path) -> str:
 @cache
 def modules() -> dict[str, Path]:
     """All modules of the product by their dotted names."""
-    return {module_of(path): path for floor in FLOORS for path in sources(*floor)}
+    return {module_of(path): path for level in LEVELS for path in sources(*level)}
 
 
 @cache
@@ -104,34 +103,34 @@ def test_no_folders_import_each_other_in_a_circle() -> None:
     assert circles({room: frozenset(others) for room, others in graph.items()}) == []
 
 
-def test_a_folder_imports_no_higher_floor() -> None:
-    floor = {name: number for number, names in enumerate(FLOORS) for name in names}
+def test_a_folder_imports_no_higher_level() -> None:
+    level = {name: number for number, names in enumerate(LEVELS) for name in names}
     wrong = []
     for name, imported in imports().items():
         top = name.partition(".")[0]
         for other in imported:
             to = other.partition(".")[0]
-            if to != top and floor[to] >= floor[top]:
+            if to != top and level[to] >= level[top]:
                 wrong.append(f"{name} -> {other}")
     assert wrong == []
 
 
 def test_strings_climb_in_registries_and_the_list_of_commands_alone() -> None:
-    floor = {name: number for number, names in enumerate(FLOORS) for name in names}
+    level = {name: number for number, names in enumerate(LEVELS) for name in names}
     climbing = set()
     for name, path in modules().items():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and TARGET.match(node.value):
-                if floor[node.value.partition(".")[0]] > floor[name.partition(".")[0]]:
+                if level[node.value.partition(".")[0]] > level[name.partition(".")[0]]:
                     climbing.add(path.relative_to(ROOT).as_posix())
             elif isinstance(node, ast.JoinedStr) and isinstance(start := node.values[0], ast.Constant):
                 top = re.match(r"(harness|adapters|tasks|db|jobs)\.", str(start.value))
-                if top and floor[top[1]] > floor[name.partition(".")[0]]:
+                if top and level[top[1]] > level[name.partition(".")[0]]:
                     climbing.add(path.relative_to(ROOT).as_posix())
     assert climbing == set(STRINGS_MAY_CLIMB)
 
 
-@pytest.mark.parametrize("folder", [name for floor in FLOORS for name in floor])
+@pytest.mark.parametrize("folder", [name for level in LEVELS for name in level])
 def test_every_folder_says_what_lives_there(folder: str) -> None:
     for room in {path.parent for path in sources(folder)}:
         text = ast.get_docstring(ast.parse((room / "__init__.py").read_text(encoding="utf-8")))

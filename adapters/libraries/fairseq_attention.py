@@ -25,7 +25,7 @@ from harness.models.adapter import (
     patched_class,
 )
 from harness.models.attention import attend, attend_logits
-from harness.models.kept_heads import is_plain
+from harness.models.head_skipping import is_plain
 from harness.regularizers.base import Site, SiteKind
 
 State = dict[str, dict[str, Tensor | None]]

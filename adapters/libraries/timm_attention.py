@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from harness.models.adapter import patched_class, site_of
 from harness.models.attention import attend, attend_logits
-from harness.models.kept_heads import JointProjections, may_leave_out_queries, split_heads
+from harness.models.head_skipping import JointProjections, may_leave_out_queries, split_heads
 from harness.regularizers.base import Site
 
 

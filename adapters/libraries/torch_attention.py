@@ -15,7 +15,7 @@ from harness.attention.reference.sdpa import additive, attention_weights
 from harness.errors import InputError
 from harness.models.adapter import Adapter, Patch, can_use_original_forward, number_layers, parents_of, patched_class
 from harness.models.attention import attend
-from harness.models.kept_heads import KeptHeads, draw_kept_heads
+from harness.models.head_skipping import KeptHeads, draw_kept_heads
 from harness.regularizers.base import Site, SiteKind
 
 

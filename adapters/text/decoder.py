@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from adapters.text.decoder_cache import DecoderCache
+from adapters.text.output_skipping import add_kept, can_skip
 from adapters.text.text_transformer import SelfAttention
 from harness.errors import InputError
-from harness.models.kept_heads import is_unobserved
-from harness.models.kept_outputs import add_kept, can_skip
+from harness.models.head_skipping import is_unobserved
 from harness.models.regularize import sites
 from harness.regularizers.base import Site, SiteKind
 from harness.regularizers.learned_dropout.mask import LearnedMask

@@ -23,7 +23,7 @@ from adapters.text.text_encoders import (
 from harness.attention.key_values import KeyValues
 from harness.errors import InputError
 from harness.models.attention import attend
-from harness.models.kept_heads import JointProjections
+from harness.models.head_skipping import JointProjections
 from harness.regularizers.base import Site
 from harness.regularizers.output import regularized_output
 from harness.validation import StrictModel, model_options

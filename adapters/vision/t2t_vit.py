@@ -18,7 +18,7 @@ from adapters.vision.image_size import check_image_size, choose_stride
 from adapters.vision.t2t_module import SOFT_SPLITS, TokenKind, TokensToTokens
 from harness.errors import InputError
 from harness.models.attention import attend
-from harness.models.kept_heads import JointProjections, may_leave_out_queries
+from harness.models.head_skipping import JointProjections, may_leave_out_queries
 from harness.regularizers.base import Site
 from harness.validation import StrictModel, model_options
 

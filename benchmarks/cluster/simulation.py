@@ -14,7 +14,6 @@ import os
 import resource
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,8 +64,8 @@ class Report:
     """
 
     seconds: dict[str, list[float]] = field(default_factory=dict)
-    calls: Counter[str] = field(default_factory=Counter)
-    faults: Counter[str] = field(default_factory=Counter)
+    calls: dict[str, int] = field(default_factory=dict)
+    faults: dict[str, int] = field(default_factory=dict)
     states: dict[str, int] = field(default_factory=dict)
     attempts: int = 0
     hours: float = 0.0
@@ -76,20 +75,23 @@ class Report:
 
 
 def cluster() -> list[Measurement]:
-    """Measure in a temporary folder; the detail of the first row has all counts."""
+    """Measure in a temporary folder."""
     trials = int(os.environ.get("DROPBENCH_BENCHMARK_CLUSTER", TRIALS))
     nodes = max(1, trials // TRIALS_PER_NODE)
     with TemporaryDirectory() as folder:
-        report = simulate(Path(folder), trials, nodes)
+        return measurements(simulate(Path(folder), trials, nodes), trials, nodes)
+
+
+def measurements(report: Report, trials: int, nodes: int) -> list[Measurement]:
+    """Compare the cost of a campaign with the limits; the detail of the first row has all counts."""
     of = f"{trials:,} trials, {nodes:,} simulated nodes"
-    counts = {name: value for name, value in vars(report).items() if name != "seconds"}
+    slowest = {name: round(max(seconds), 2) for name, seconds in report.seconds.items()}
+    counts = {**{name: value for name, value in vars(report).items() if name != "seconds"}, "slowest_s": slowest}
     ratio = round(report.max_calls / MAX_CALLS, 3)
     calls = Measurement(
         f"calls to SLURM per pass, {of}", f"{MAX_CALLS} calls", ratio, 1.0, report.max_calls, MAX_CALLS, "calls", counts
     )
     times = (within(f"{name}, {of}", limit_s, report.seconds[name]) for name, limit_s in LIMITS_S.items())
-    slowest = {name: round(max(seconds), 2) for name, seconds in report.seconds.items()}
-    calls.detail["slowest_s"] = slowest
     return [calls, *times]
 
 
@@ -98,7 +100,7 @@ def simulate(folder: Path, trials: int, nodes: int) -> Report:
     settings = Settings(runs=folder / "runs", database=f"sqlite:///{folder}/queue.db")
     settings.runs.mkdir(parents=True)
     slurm, report = Cluster(settings.runs, nodes), Report()
-    plan = Plan("slurm", profile=Profile(time=60 * 24), trials_per_job=TRIALS_PER_JOB)
+    plan = Plan("slurm", profile=Profile(time=60 * 24, trials_per_job=TRIALS_PER_JOB))
     with _installed(slurm, folder / "bin"), open_store(settings.database) as store:
         with _timed(report, "enqueue"):
             store.enqueue(campaign.trials(trials))
@@ -122,7 +124,7 @@ def simulate(folder: Path, trials: int, nodes: int) -> Report:
         report.states = {str(state): count for state, count in store.counts().items() if count}
         with reading(store.engine) as connection:
             report.attempts = connection.scalar(select(func.count()).select_from(Attempts)) or 0
-    report.calls, report.faults, report.hours = slurm.calls, slurm.faults, slurm.clock / HOUR
+    report.calls, report.faults, report.hours = dict(slurm.calls), dict(slurm.faults), slurm.clock / HOUR
     report.database_bytes = sum(file.stat().st_size for file in folder.glob("queue.db*"))
     report.peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return report

@@ -26,7 +26,7 @@ from harness.runs.run_directory import RunDirectory
 from harness.seeding import derive, seed_all
 from harness.settings import Settings
 from harness.training.data_loading import StepBatches
-from harness.training.monte_carlo import bind_trial
+from harness.training.regularization import bind_trial
 from harness.training.trainer import Trainer
 from harness.trials.task import TASKS, Task
 from harness.trials.trial import TrialRequest

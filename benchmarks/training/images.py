@@ -102,7 +102,7 @@ def prepared(data: str, model: str, overrides: dict[str, Any], settings: Setting
 
 
 def our_batches(task: ImageClassification, settings: Settings) -> Iterator[Any]:
-    """Yield the batches of an epoch after another, as the engine reads them."""
+    """Yield batches as the engine reads them."""
     return prefetch(StepBatches(task, seed=0), range(1000), settings, torch.device("cpu"))
 
 

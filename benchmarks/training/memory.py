@@ -1,4 +1,4 @@
-"""Peak memory of training with DropKey and dropout over that of the same without.
+"""Measure the peak memory of training with DropKey and dropout against the same without.
 
 ``python -m benchmarks.training.memory MODEL SPEC BACKEND`` prints the peak of one process, in bytes.
 

@@ -129,7 +129,7 @@ def engine_of(fields: dict[str, Any], steps: int = 1) -> Side:
 
 
 def transformers_vit(settings: Settings, amp: str) -> Run:
-    """transformers' Trainer and its ViT-S at 224 px, with Algorithm 1."""
+    """Return transformers' Trainer with its ViT-S at 224 px, with Algorithm 1."""
     register_algorithm_1()
     sizes: dict[str, Any] = {"hidden_size": 384, "num_hidden_layers": 12, "num_attention_heads": 6, "num_labels": 1000}
     config = ViTConfig(**sizes, intermediate_size=1536)
@@ -139,7 +139,7 @@ def transformers_vit(settings: Settings, amp: str) -> Run:
 
 
 def transformers_bert(settings: Settings, amp: str, *, own_batches: bool = False) -> Run:
-    """transformers' Trainer and a BERT of four layers of 512, with Algorithm 1."""
+    """Return transformers' Trainer with a BERT of four layers of 512, with Algorithm 1."""
     register_algorithm_1()
     task = build_task(BERT_SMALL, settings, amp)
     model = task.build_model()
@@ -150,12 +150,12 @@ def transformers_bert(settings: Settings, amp: str, *, own_batches: bool = False
 
 
 def timm_vit(settings: Settings, amp: str) -> Run:
-    """The step of timm's ``train.py`` and its ViT-S at 224 px, with dropout of attention weights."""
+    """Return the step of timm's ``train.py`` with its ViT-S at 224 px, with dropout of attention weights."""
     return TimmTraining(build_task(VIT, settings, amp), steps=1).run
 
 
 def fairseq_updates(settings: Settings, _: str, *, data: str, ours: bool) -> Run:
-    """Updates of the engine, or of fairseq's Trainer with dropout of attention weights."""
+    """Return updates of the engine, or of fairseq's Trainer with dropout of attention weights."""
     # In the default order, the optimizer is torch's fused Adam.
     tokens = {"max_tokens": TOKENS, "steps": UPDATES * (ROUNDS + 1), "order": "dropbench"}
     task = translation.prepared(data, settings, "dropkey", **tokens)
@@ -181,7 +181,7 @@ def fairseq_case(data: str) -> Case:
 
 
 def bare_text(settings: Settings, _: str) -> Run:
-    """A loop written by hand, without a regularizer and with torch's default AdamW."""
+    """Return a loop written by hand, without a regularizer and with torch's default AdamW."""
     return PlainLoop(build_task(TEXT, settings), steps=10).run
 
 

@@ -1,4 +1,4 @@
-"""The commands `dropbench db upgrade`, `rebuild`, `export`, `import` and `sql`."""
+"""The commands `dropbench db rebuild`, `export`, `import` and `sql`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 app = typer.Typer(no_args_is_help=True)
-db = typer.Typer(no_args_is_help=True, help="The database: upgrade, rebuild, export, import, query.")
+db = typer.Typer(no_args_is_help=True, help="The database: rebuild, export, import, query.")
 app.add_typer(db, name="db")
 
 
@@ -29,24 +29,6 @@ def _progress_bar(as_json: bool) -> Progress:
     from rich.progress import Progress
 
     return Progress(console=Console(stderr=True), transient=True, disable=as_json or not sys.stderr.isatty())
-
-
-@db.command(epilog=examples("db upgrade"))
-def upgrade(as_json: Json = False) -> None:
-    """Upgrade the database to the current schema. Every command that opens the database does so by itself."""
-    from db.schema.connection import connect, database_name
-    from db.schema.tables import REVISION
-    from db.schema.upgrade import ensure_current
-
-    engine = connect(Settings.from_environment().database)
-    try:
-        changed = ensure_current(engine)
-    finally:
-        engine.dispose()
-    if as_json:
-        typer.echo(json.dumps({"database": database_name(engine), "schema": REVISION, "upgraded": changed}))
-    else:
-        typer.echo(f"{database_name(engine)}: {'now' if changed else 'already'} at schema {REVISION}")
 
 
 @db.command(epilog=examples("db rebuild"))
@@ -92,9 +74,9 @@ def export(
             typer.echo(f"{file}: {count_of(rows, 'row')}")
 
 
-@db.command("import", epilog=examples("db import colleague.db", "db import tables --replace"))
+@db.command("import", epilog=examples("db import colleague.db", "db import colleague.db --replace"))
 def import_(
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help="A database (file or URL) or an exported folder.")],
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="A database: a file or a URL.")],
     replace: Annotated[bool, typer.Option("--replace", help="If results differ, take those of SOURCE.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -104,13 +86,10 @@ def import_(
     from db.transfer.source import open_source
 
     settings = Settings.from_environment()
-    with _progress_bar(as_json) as bar:
-        reading = bar.add_task("reading", total=None)
-        with open_source(source, settings.database, lambda: bar.advance(reading)) as other:
-            bar.update(reading, visible=False)
-            importing = bar.add_task("importing", total=len(other.ids()))
-            with open_store(settings.database) as store:
-                summary = transfer(other, store, replace, lambda count: bar.advance(importing, count))
+    with _progress_bar(as_json) as bar, open_source(source, settings.database) as other:
+        importing = bar.add_task("importing", total=len(other.ids()))
+        with open_store(settings.database) as store:
+            summary = transfer(other, store, replace, lambda count: bar.advance(importing, count))
     if as_json:
         typer.echo(json.dumps(asdict(summary), ensure_ascii=False))
     else:
@@ -133,11 +112,13 @@ def sql(
 
     Tables: configs, trials, requests, memberships, submissions, attempts, metrics.
     """
-    from db.report.formats import listing
+    from db.report.formats.listing import text_table
+    from db.report.formats.writers import to_json
     from db.transfer.export import query
+    from harness.cli.table import print_table
 
     names, rows = query(Settings.from_environment().database, statement)
     if as_json:
-        typer.echo(listing.to_json([dict(zip(names, row, strict=True)) for row in rows]))
+        typer.echo(to_json([dict(zip(names, row, strict=True)) for row in rows]))
     else:
-        listing.print_listing(listing.text_table(names, rows))
+        print_table(text_table(names, rows))

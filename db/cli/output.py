@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from io import StringIO
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from shutil import get_terminal_size
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from harness.errors import InputError
 
+if TYPE_CHECKING:
+    from db.report.view.view import View
     from db.store.store import Store
+    from harness.cli.text_table import TextTable
     from harness.settings import Settings
+
+RowsFormat = Literal["table", "json", "md", "csv", "tex", "parquet"]
+"""The formats of rows of results."""
+Kind = TypeVar("Kind", bound=str)
+FILE_WIDTH = 120
+"""Width of the table of a suite in a file."""
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 With = Annotated[
@@ -47,24 +55,26 @@ def split(values: list[str] | None) -> list[str]:
     return [part for value in values or () for part in value.split(",") if part]
 
 
-def show(draw: Callable[[Console], None], output: Path | None = None) -> None:
-    """Print a table on the terminal, or write it to a file."""
-    from rich.console import Console
-
-    class PipeConsole(Console):
-        def on_broken_pipe(self) -> None:
-            raise BrokenPipeError  # `harness.cli.main` handles it; rich would exit with code 1
+def show(table: TextTable, output: Path | None = None, width: int | None = None) -> None:
+    """Print a table on the terminal, or write it to a file; `width` as for `to_text`."""
+    from harness.cli.table import print_table
+    from harness.cli.text_table import to_text
 
     if output is None:
-        return draw(PipeConsole(highlight=False))
-    file = StringIO()
-    draw(Console(file=file, width=120, highlight=False))
-    return emit(file.getvalue().rstrip("\n"), output)
+        return print_table(table, width)
+    return emit(to_text(table, width), output)
+
+
+def show_suite_table(view: View, output: Path | None = None) -> None:
+    """Print the table of a suite in the layout that fits the terminal, or write it to a file."""
+    from db.report.formats.layout import fitting_grid
+
+    width = get_terminal_size().columns if output is None else FILE_WIDTH
+    show(fitting_grid(view, width), output, width)
 
 
 def emit(content: str | bytes, output: Path | None) -> None:
     """Print text, or write a file atomically."""
-    from harness.errors import InputError
     from harness.files import write_atomic
 
     if output is None:
@@ -75,3 +85,34 @@ def emit(content: str | bytes, output: Path | None) -> None:
         write_atomic(output, content if isinstance(content, bytes) else (content + "\n").encode())
     except OSError as error:
         raise InputError(f"{output}: {error.strerror}: expected a file in a writable folder") from None
+
+
+def checked_format(kind: Kind, output: Path | None, as_json: bool) -> Kind | Literal["json"]:
+    """Return the format of the output; raise InputError for a binary one without a file."""
+    if as_json:
+        return "json"
+    if kind in ("parquet", "png") and output is None:
+        raise InputError(f"--format {kind}: expected a file: `-o PATH`")
+    return kind
+
+
+def print_rows(
+    rows: Sequence[Mapping[str, Any]],
+    kind: RowsFormat,
+    output: Path | None,
+    table: Callable[[], TextTable],
+    empty: str,
+) -> None:
+    """Print rows; `table` returns their readable form."""
+    from db.report.formats import writers
+
+    if kind == "parquet":
+        emit(writers.to_parquet(rows), output)
+    elif kind in ("json", "csv"):
+        emit((writers.to_json if kind == "json" else writers.to_csv)(rows), output)
+    elif kind in ("md", "tex"):
+        emit((writers.to_markdown if kind == "md" else writers.to_latex)(table()), output)
+    elif not rows:
+        emit(empty, output)
+    else:
+        show(table(), output)

@@ -32,7 +32,7 @@ Id = tuple[Any, ...]
 
 _OWN_COLUMN = {("task",), ("data", "name"), ("model",), ("schedule",), ("align",), ("preset",), ("regularizer", "name")}
 _OWN_COLUMN |= {("libraries",), ("origin",)}
-_FINGERPRINT = {("data", "fingerprint"), ("data", "partial")}
+_FINGERPRINT = {("data", "fingerprint")}
 _HOLDERS = {("regularizer", "params"): "params", ("overrides",): "overrides"}
 
 
@@ -54,8 +54,8 @@ class Side:
 def read_sides(sides: Sequence[tuple[Connection, Sequence[str]]], metrics: Sequence[str] = ()) -> list[Side]:
     """Read the trials of filters, each of a database. Raise InputError if a word or metric is unknown."""
     names = trial_labels(*(connection for connection, _ in sides))
-    raised = select(Configs.c.id).where(Configs.c.result_versions.is_not(None)).limit(1)
-    versions = any(connection.scalar(raised) is not None for connection, _ in sides)
+    others = select(Configs.c.id).where(Configs.c.result_versions.is_not(None)).limit(1)
+    versions = any(connection.scalar(others) is not None for connection, _ in sides)
     return [
         _read_side(connection, GroupKeys(filters.parse(connection, words), names), metrics, versions=versions)
         for connection, words in sides

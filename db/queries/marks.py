@@ -120,8 +120,7 @@ def trial_labels(*connections: Connection) -> list[str]:
 
 def differing_versions(trained: Iterable[str]) -> str | None:
     """Return the versions of libraries that occur in several versions, such as ``torch 2.12, torch 2.13``, or None."""
-    named = (text if text.startswith("Python") else f"Python 3.11, {text}" for text in trained)
-    versions = {version for text in named for version in text.split(", ")}
+    versions = {version for text in trained for version in text.split(", ")}
     counts = Counter(version.partition(" ")[0] for version in versions)
     return ", ".join(sorted(version for version in versions if counts[version.partition(" ")[0]] > 1)) or None
 
@@ -129,8 +128,8 @@ def differing_versions(trained: Iterable[str]) -> str | None:
 def result_versions_differ(connection: Connection, *clauses: ColumnElement[bool]) -> bool:
     """Return whether the configurations that match have any item, such as a regularizer, in several result versions."""
     query = select(*(Configs.c[name] for name in VERSIONED)).distinct()
-    raised = select(Configs.c.id).where(Configs.c.result_versions.is_not(None), *clauses).limit(1)
-    if connection.scalar(raised) is None:
+    others = select(Configs.c.id).where(Configs.c.result_versions.is_not(None), *clauses).limit(1)
+    if connection.scalar(others) is None:
         return False
     versions: dict[str, set[str]] = defaultdict(set)
     for row in connection.execute(query.where(*clauses)):
@@ -143,8 +142,8 @@ def all_versions(task: str, model: str, regularizer: str, result_versions: str |
     """Return the result versions of all items of a configuration, including those that are 1."""
     items = ["engine", f"task {task}", f"model {model}"]
     items += [f"regularizer {name}" for name in part_names(regularizer) if name != "none"]
-    raised = (text.rpartition(" ") for text in (result_versions or "").split(", ") if text)
-    return dict.fromkeys(items, "1") | {item: version for item, _, version in raised}
+    others = (text.rpartition(" ") for text in (result_versions or "").split(", ") if text)
+    return dict.fromkeys(items, "1") | {item: version for item, _, version in others}
 
 
 def mark_text(marks: Iterable[str | None]) -> str | None:

@@ -13,6 +13,7 @@ from db.schema.connection import reading
 from db.schema.tables import Attempts, Submissions
 from db.store.requests import MEMBERS
 from db.store.store import Store
+from harness.cli.text_table import TextTable
 
 By = Literal["suite", "user", "attempt"]
 
@@ -85,12 +86,13 @@ def _attempts(store: Store, by: By) -> Iterator[tuple[list[str], Any]]:
                 yield [row.username or "" if by == "user" else f"{row.trial_id}/{row.number}"], row
 
 
-def table(groups: list[Usage], total: Usage, by: By) -> tuple[list[str], list[list[str]]]:
-    """Return the header and the rows of a readable table, the total last."""
+def table(groups: list[Usage], total: Usage, by: By) -> TextTable:
+    """Return a readable table, the total last."""
     rows = []
     for usage in [*groups, total]:
         gpu, cpu, waited = (f"{hours:.2f}" for hours in (usage.gpu_hours, usage.cpu_hours, usage.waited_hours))
         memory = "" if usage.peak_memory_bytes is None else f"{usage.peak_memory_bytes / 2**30:.1f} GiB"
         states = ", ".join(f"{count} {state}" for state, count in sorted(usage.states.items()))
         rows.append([usage.name or "(none)", str(usage.attempts), gpu, cpu, memory, waited, states])
-    return [by, "attempts", "GPU-hours", "CPU-hours", "peak memory", "hours waited", "ended"], rows
+    header = (by, "attempts", "GPU-hours", "CPU-hours", "peak memory", "hours waited", "ended")
+    return TextTable.of_rows(header, rows)

@@ -64,7 +64,7 @@ def check_predictions(connection: Connection) -> None:
     """Raise WrongRowError unless all predictions fit their examples, and are of trials of the file."""
     sizes = {}
     for row in connection.execute(select(Examples)).mappings():
-        where = f"examples.csv: {row['examples_id']!a:.20}"
+        where = f"examples: {row['examples_id']!a:.20}"
         try:
             header = _unpacked(row, row["targets"], "0" * 12).header
         except (InputError, ValueError, TypeError, RecursionError) as error:
@@ -72,7 +72,7 @@ def check_predictions(connection: Connection) -> None:
         sizes[row["examples_id"]] = header.split, header.rows, len(header.classes)
     unknown = select(Predicted.c.trial_id).where(Predicted.c.trial_id.not_in(select(Trials.c.id))).limit(1)
     if (id := connection.scalar(unknown)) is not None:
-        raise WrongRowError(f"predicted.csv: trial {id!a:.20} is not in trials.csv")
+        raise WrongRowError(f"predicted: trial {id!a:.20} is not in trials")
     for row in connection.execute(select(Predicted)).mappings():
         split, number, classes = sizes.get(row["examples_id"], ("", 0, 0))
         try:
@@ -80,12 +80,12 @@ def check_predictions(connection: Connection) -> None:
         except (ValueError, RecursionError):
             valid = False
         if not valid:
-            raise WrongRowError(f"predicted.csv: trial {row['trial_id']!a:.20}: expected a class for each example")
+            raise WrongRowError(f"predicted: trial {row['trial_id']!a:.20}: expected a class for each example")
 
 
 def _unpacked(examples: Mapping[Any, Any], classes: str, trial: str) -> Predictions:
-    header = validated(Header, {**json.loads(examples["header"]), "trial": trial}, "examples.csv")
-    check_header(header, "examples.csv")
+    header = validated(Header, {**json.loads(examples["header"]), "trial": trial}, "examples")
+    check_header(header, "examples")
     ids, targets, predicted = examples["ids"].split(" "), json.loads(examples["targets"]), json.loads(classes)
     if header.columns != COLUMNS or len(ids) != header.rows or not all(map(ID.fullmatch, ids)):
         raise ValueError(f"expected {header.rows} ids, and the columns {', '.join(COLUMNS)}")

@@ -64,8 +64,6 @@ Predicted = Table(
 
 TABLES = (Details, Examples, Predicted)
 """The tables of a file of reference results besides those of every database."""
-OPTIONAL = (Examples, Predicted)
-"""Of these, the tables that files of earlier versions lack."""
 
 
 def stored_id(id: str, origin: Origin) -> str:

@@ -50,7 +50,7 @@ def check_current(engine: Engine) -> None:
     with reading(engine) as connection:
         revision = schema_revision(connection)
     if revision != REVISION:
-        raise InputError(f"{database_name(engine)}: schema {revision}, expected {REVISION}: run `dropbench db upgrade`")
+        raise InputError(f"{database_name(engine)}: schema {revision}, expected {REVISION}: run `dropbench status`")
 
 
 def schema_revision(connection: Connection) -> str | None:

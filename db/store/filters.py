@@ -2,8 +2,8 @@
 
 - a state: ``failed``; a suite: ``dropattention/table3``; the first characters of a trial's id: ``3fa9``;
 - ``KEY=VALUE`` with a key of state, suite, seed, task, data, fingerprint (or its beginning), model, regularizer,
-  schedule, align, preset, libraries (``libraries=torch 2.13``), result_versions (those above 1, such as ``engine 2``),
-  origin (``own`` or ``reference``, with `--with`),
+  schedule, align, preset, libraries (``libraries=torch 2.13``), result_versions (those that are not 1:
+  ``engine 2``), origin (``own`` or ``reference``, with `--with`),
   a parameter of the regularizer (``ratio=0.3``; with the regularizer's name also in compositions:
   ``dropkey.ratio=0.3``), an override (``lr=0.001``), or a metric, which compares its final value (``accuracy=90``: on
   the test set; ``dev/accuracy``);

@@ -16,7 +16,7 @@ from db.schema.connection import damaged, reading
 from db.schema.tables import FINAL, METADATA, Attempts, Configs, Metrics, Trials
 from db.store.run_record import RunRecord
 from harness.clock import utc_now_iso
-from harness.trials.trial import PARTIAL, Trial
+from harness.trials.trial import Trial
 
 T = TypeVar("T")
 Row = dict[str, Any]
@@ -51,7 +51,7 @@ def load_trial(config: dict[str, Any], seed: int, weights: str | None) -> Trial:
     """Return the trial that a configuration's JSON, a seed and the path of initial weights describe."""
     if config.get("weights"):
         config = {**config, "weights": {**config["weights"], "path": weights or ""}}
-    return Trial.model_validate({**config, "seed": seed}).as_stored()
+    return Trial.model_validate({**config, "seed": seed})
 
 
 def check_content(engine: Engine) -> None:
@@ -77,14 +77,10 @@ def check_content(engine: Engine) -> None:
 
 
 def add_configs(connection: Connection, trials: Iterable[Trial]) -> None:
-    """Insert the configurations of `trials` that do not exist yet; unmark fingerprints that prove to be complete."""
+    """Insert the configurations of `trials` that do not exist yet."""
     by_id = {trial.config_id: trial for trial in trials}
-    query = select(Configs.c.id, Configs.c.fingerprint).where(in_list(connection, Configs.c.id, by_id))
-    existing = dict(connection.execute(query).all())
+    existing = set(connection.scalars(select(Configs.c.id).where(in_list(connection, Configs.c.id, by_id))))
     insert_rows(connection, Configs, [_config_row(trial) for id, trial in by_id.items() if id not in existing])
-    for row in (_config_row(by_id[id]) for id, label in existing.items() if label.endswith(PARTIAL)):
-        if not row["fingerprint"].endswith(PARTIAL):
-            connection.execute(update(Configs).where(Configs.c.id == row["id"]).values(row))
 
 
 def add_trials(connection: Connection, trials: Iterable[Trial]) -> None:
@@ -193,7 +189,7 @@ def _config_row(trial: Trial) -> dict[str, Any]:
         **{key: config[key] for key in ("task", "model", "schedule", "align", "preset", "overrides")},
         "id": trial.config_id,
         "data": trial.data.name,
-        "fingerprint": trial.data.label,
+        "fingerprint": trial.data.fingerprint,
         "regularizer": trial.regularizer.name,
         "params": config["regularizer"]["params"],
         "config": {**config, "data": trial.data.model_dump()},

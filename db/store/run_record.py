@@ -15,7 +15,6 @@ from harness.errors import InputError
 from harness.files import read_json
 from harness.runs.attempt_record import AttemptRecord
 from harness.runs.run_directory import RunDirectory
-from harness.trials.metric import RENAMED, current_name
 from harness.trials.trial import Trial, TrialState
 
 NEXT_STATE: dict[str, TrialState] = {"failed": "failed", "cancelled": "cancelled"}
@@ -85,8 +84,8 @@ def _libraries(directory: RunDirectory, task: str) -> str | None:
         names = sorted({"Python", "torch", MODEL_LIBRARIES.get(task, "transformers")} & installed.keys())
         versions = [(name, re.match(r"\d+\.\d+", str(installed[name]))) for name in names]
         compiled = {"torch": " compiled"} if content.get("compile") else {}
-        text = ", ".join(f"{name} {version[0]}{compiled.get(name, '')}" for name, version in versions if version)
-        return text.removeprefix("Python 3.11, ") or None  # not in records of version 0.1, which ran on 3.11 alone
+        texts = (f"{name} {version[0]}{compiled.get(name, '')}" for name, version in versions if version)
+        return ", ".join(texts) or None
     return None
 
 
@@ -116,7 +115,7 @@ def _curves(directory: RunDirectory) -> dict[tuple[str, int], float | None]:
             values = {f"train/{key}": event[key] for key in ("loss", "lr") if key in event}
         elif event.get("event") == "evaluate" and isinstance(event.get("metrics"), dict):
             split = event.get("split")
-            values = {f"{split}/{RENAMED.get(key, key)}": value for key, value in event["metrics"].items()}
+            values = {f"{split}/{key}": value for key, value in event["metrics"].items()}
         else:
             continue
         for name, value in values.items():
@@ -144,7 +143,7 @@ def _finals(directory: RunDirectory, metrics: Mapping[str, Any]) -> dict[tuple[s
         valid = isinstance(value, int | float | None) and not isinstance(value, bool) and name.isprintable()
         if not valid:
             raise InputError(f"{directory.path / 'result.json'}: {name!a}: expected a number, got {value!a:.60}")
-        values[current_name(name), FINAL] = None if value is None else _finite(value)
+        values[name, FINAL] = None if value is None else _finite(value)
     return values
 
 

@@ -1,1 +1,1 @@
-"""Export a database, and merge exported files or other databases into one."""
+"""Export a database as files, and merge other databases into one."""

@@ -1,4 +1,4 @@
-"""Sources of imports: another database, which is never changed, or a folder that `dropbench db export` wrote."""
+"""Sources of imports: another database, which is never changed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from db.schema.connection import connect, database_name, disposed_on_error
 from db.schema.tables import REVISION, Attempts, Configs, Metrics, Requests, Submissions, Trials
 from db.store.rows import Row, chunks
 from db.transfer.export import read_only
-from db.transfer.staging import Progress, load_export
 from harness.errors import InputError
 
 BATCH_SIZE = 100
@@ -76,18 +75,17 @@ class Source:
 
 
 @contextlib.contextmanager
-def open_source(location: str, target: str, progress: Progress = lambda: None) -> Iterator[Source]:
+def open_source(location: str, target: str) -> Iterator[Source]:
     """Open a source of an import.
 
     Args:
-        location: a folder, a SQLite file, or a SQLAlchemy URL.
+        location: a SQLite file, or a SQLAlchemy URL.
         target: the URL of the database to import into.
-        progress: called repeatedly while files are read.
 
     Raises:
         InputError: the source does not exist, is the target, has another schema, or is damaged.
     """
-    engine, name = _open(location, target, progress)
+    engine, name = _open(location, target)
     try:
         with _translate_errors(name):
             connection = engine.connect()
@@ -102,7 +100,7 @@ def open_source(location: str, target: str, progress: Progress = lambda: None) -
         engine.dispose()
 
 
-def _open(location: str, target: str, progress: Progress) -> tuple[Engine, str]:
+def _open(location: str, target: str) -> tuple[Engine, str]:
     """Return an engine with the current schema, and the source's name for messages."""
     path, engine, name = Path(location), None, location
     if "://" in location:
@@ -112,11 +110,9 @@ def _open(location: str, target: str, progress: Progress) -> tuple[Engine, str]:
             raise InputError(str(error).replace("DROPBENCH_DB", "SOURCE", 1)) from None
         path = Path(engine.url.database or "")
         name = database_name(engine)
-    elif path.is_dir():
-        return load_export(path, progress), location
     if engine is None or engine.dialect.name == "sqlite":
         if not path.is_file():
-            raise InputError(f"{location}: does not exist: expected a database, or a folder of `dropbench db export`")
+            raise InputError(f"{location}: no such file: expected a database")
         engine, name = read_only(path, transactions=True), str(path)
     with disposed_on_error(engine):
         _check_not_target(engine, path, target, name)
@@ -136,7 +132,7 @@ def _check_revision(engine: Engine, name: str) -> None:
     with _translate_errors(name), engine.connect() as connection:
         revision = upgrade.schema_revision(connection)
     if revision is None:
-        raise InputError(f"{name}: not a DropBench database: expected one, or a folder of `dropbench db export`")
+        raise InputError(f"{name}: not a DropBench database")
     if revision != REVISION:
         raise InputError(f"{name}: schema {revision} of another version of DropBench, expected {REVISION}")
 

@@ -39,19 +39,18 @@ html_show_sphinx = False
 default_role = "literal"
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
-autodoc_default_options = {"exclude-members": "model_config, attend_fast, dropped"}  # the last two: renamed
+autodoc_default_options = {"exclude-members": "model_config"}
 autodoc_preserve_defaults = True
 napoleon_use_ivar = True
 napoleon_custom_sections = [("Class attributes", "params_style")]
 
 CONTENTS = {
-    "Start": "docs/installation docs/tutorial docs/pictures docs/reading-tables docs/tasks docs/leaderboard",
-    "Regularizers": "docs/choose docs/findings docs/gallery docs/regularizers docs/your-regularizer",
-    "Your model": "docs/your-model docs/python docs/api docs/comparison",
-    "Your data and tasks": "docs/data docs/plug-ins docs/image-models",
-    "Science": "docs/results docs/predictions docs/selection docs/analyses docs/parity benchmarks/RESULTS",
-    "Clusters": "docs/cluster docs/scale docs/containers/README",
-    "Project": "docs/design CONTRIBUTING CHANGELOG",
+    "Use": "docs/installation docs/tutorial docs/words docs/tasks docs/data docs/reading-tables docs/results"
+    " docs/selection docs/predictions docs/analyses docs/python docs/api docs/cluster",
+    "Extend": "docs/choose docs/generated/gallery docs/regularizers docs/your-regularizer docs/your-model docs/plug-ins"
+    " docs/comparison",
+    "Trust": "docs/generated/leaderboard docs/findings docs/parity benchmarks/RESULTS docs/design CONTRIBUTING"
+    " CHANGELOG",
 }
 """The navigation: caption → pages."""
 NAME = re.compile(r"^### `([\w.]+)`\n\n(.*?)\n(?=\n#|\Z)", re.MULTILINE | re.DOTALL)

@@ -22,10 +22,9 @@ from harness.runs.run_directory import RunDirectory
 from harness.settings import Settings
 from harness.training.engine import run_trial
 from harness.training.environment import environment
-from harness.trials.metric import current_name
 from harness.trials.trial import Trial
 
-MACHINE = ("python", "libraries", "device", "threads", "sgemm")
+MACHINE = ("python", "libraries", "device", "threads")
 """The keys of an environment that decide whether equal results can be expected."""
 
 
@@ -105,10 +104,10 @@ def _differences(
     reference: Mapping[str, float | None], metrics: Mapping[str, float | None]
 ) -> dict[str, tuple[float | None, float | None]]:
     """Return the metrics that are not equal bit for bit; those of analyses, which a rerun has not, are left out."""
-    new = {current_name(name): value for name, value in metrics.items()}
-    splits = {name.partition("/")[0] for name in new}
+    splits = {name.partition("/")[0] for name in metrics}
     old = {name: value for name, value in reference.items() if name.partition("/")[0] in splits}
-    return {name: (old.get(name), new.get(name)) for name in sorted({*old, *new}) if old.get(name) != new.get(name)}
+    pairs = {name: (old.get(name), metrics.get(name)) for name in sorted({*old, *metrics})}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
 def all_equal(reruns: Sequence[Rerun]) -> str:

@@ -22,7 +22,7 @@ from harness.suites.request import Request, read_request, request_files
 from harness.suites.suite import SYNTHETIC
 from harness.trials.result_versions import version_note
 
-ENVIRONMENT = ("python", "libraries", "device", "threads", "cores", "backend", "backends", "compile", "sgemm")
+ENVIRONMENT = ("python", "libraries", "device", "threads", "cores", "backend", "backends", "compile")
 """Keys of ``environment.json`` that are kept: those that matter for equal results."""
 ATTEMPT = (
     *("number", "state", "executor", "started_at", "ended_at", "device", "cpu_seconds", "gpu_seconds"),
@@ -143,8 +143,6 @@ def _deviation(candidate: Candidate, *, plugins: bool) -> str | None:
     trial, environment = candidate.record.trial, json.loads(candidate.details["environment"])
     if trial.data.name.endswith(SYNTHETIC):
         return "synthetic data"
-    if trial.data.partial:
-        return "partial fingerprint"
     if trial.plugins and not plugins:
         return "of a plug-in"
     if environment.get("compile"):

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import JSON, Table, func, select
+from sqlalchemy import func, select
 
-from db.reference.archive import FORMAT
+from db.reference.archive import DATABASE, FORMAT
 from db.schema.connection import reading
-from db.schema.reference import TABLES
-from db.schema.tables import METADATA, Configs, Trials
+from db.schema.tables import Configs, Trials
 from db.store.store import Store
 from harness.errors import InputError
 from tasks.data.dataset import DATASETS
@@ -70,17 +68,17 @@ CONTEXT: dict[str, Any] = {
 """The context of Croissant 1.0, https://docs.mlcommons.org/croissant/docs/croissant-spec.html."""
 
 
-def croissant(store: Store, files: Mapping[str, bytes]) -> str:
+def croissant(store: Store, database: bytes) -> str:
     """Return the metadata of an archive, for its content after it is unpacked.
 
     Args:
         store: the content.
-        files: the other files of the archive by name.
+        database: the file of its tables. Croissant has no words for the tables of a database, so they are a text.
     """
     with reading(store.engine) as connection:
         trials = connection.scalar(select(func.count()).select_from(Trials))
         newest = connection.scalar(select(func.max(Trials.c.updated_at)))
-    tables = [table for table in (*METADATA.sorted_tables, *TABLES) if files[f"{table.name}.csv"].count(b"\n") > 1]
+    tables = "; ".join(f"{name}: {text}" for name, text in DESCRIPTIONS.items())
     content = {
         "@context": CONTEXT,
         "@type": "sc:Dataset",
@@ -93,40 +91,20 @@ def croissant(store: Store, files: Mapping[str, bytes]) -> str:
         "citeAs": "The DropBench authors. DropBench: a benchmark harness for attention regularization.",
         "version": f"{FORMAT}.{trials}.0",
         "datePublished": str(newest or "1970-01-01")[:10],
-        "distribution": [_file(table, files[f"{table.name}.csv"]) for table in tables],
-        "recordSet": [_records(table) for table in tables],
+        "distribution": [
+            {
+                "@type": "cr:FileObject",
+                "@id": DATABASE,
+                "name": DATABASE,
+                "description": f"Tables of a SQLite database. {tables}.",
+                "contentUrl": DATABASE,
+                "encodingFormat": "application/vnd.sqlite3",
+                "contentSize": f"{len(database)} B",
+                "sha256": hashlib.sha256(database).hexdigest(),
+            }
+        ],
     }
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
-
-
-def _file(table: Table, content: bytes) -> dict[str, Any]:
-    name = f"{table.name}.csv"
-    return {
-        "@type": "cr:FileObject",
-        "@id": name,
-        "name": name,
-        "description": DESCRIPTIONS[table.name],
-        "contentUrl": name,
-        "encodingFormat": "text/csv",
-        "contentSize": f"{len(content)} B",
-        "sha256": hashlib.sha256(content).hexdigest(),
-    }
-
-
-def _records(table: Table) -> dict[str, Any]:
-    fields = []
-    for column in table.columns:
-        type_ = str if isinstance(column.type, JSON) else column.type.python_type
-        fields.append(
-            {
-                "@type": "cr:Field",
-                "@id": f"{table.name}/{column.name}",
-                "name": column.name,
-                "dataType": {int: "sc:Integer", float: "sc:Float"}.get(type_, "sc:Text"),
-                "source": {"fileObject": {"@id": f"{table.name}.csv"}, "extract": {"column": column.name}},
-            }
-        )
-    return {"@type": "cr:RecordSet", "@id": table.name, "name": table.name, "field": fields}
 
 
 def licences(store: Store) -> str:

@@ -10,6 +10,7 @@ from harness.analysis import Findings, measures
 from harness.analysis.figures import bars
 from harness.analysis.options import Options
 from harness.analysis.trained import Trained
+from harness.attention.call import Call
 from harness.models.mask_recorder import mask_statistics, mean_statistics
 from harness.models.regularize import sites
 from harness.regularizers.base import Site
@@ -79,5 +80,5 @@ def kept_weights(site: Site, weights: Tensor) -> tuple[Tensor, Tensor]:
     logits = weights.float().log().clamp_min(MIN_LOG_WEIGHT)
     identity = torch.eye(weights.shape[-1], device=weights.device).expand(*weights.shape[:2], -1, -1)
     with torch.autocast(weights.device.type, enabled=False):
-        regularized = site.regularizer.attend(logits, identity, identity, site, mask=weights != 0, scale=1.0)
+        regularized = site.regularizer.attend(Call(logits, identity, identity, weights != 0, scale=1.0), site)
     return (regularized != 0) & real, real

@@ -26,7 +26,7 @@ def entropy(trained: Trained, options: Options) -> Findings:
     If the site has a class token, its row is used, as in DropKey; otherwise the mean over all real queries, as in
     DropAttention.
     """
-    recorder = Recorder(trained, measures.entropy, class_token=True)
+    recorder = AttentionRecorder(trained, measures.entropy, class_token=True)
     trained.evaluate(options, probe=recorder)
     queries = "the class token's" if recorder.of_class_token == {True} else "all queries'"
     uniform = [f"; uniform over {number} keys: {math.log(number):.3f}" for number in recorder.num_keys]
@@ -36,19 +36,19 @@ def entropy(trained: Trained, options: Options) -> Findings:
 
 def diversity(trained: Trained, options: Options) -> Findings:
     """Compute Div over the heads of each query, averaged over queries (DropAttention, Eq. 11, Fig. 2c)."""
-    recorder = Recorder(trained, measures.diversity)
+    recorder = AttentionRecorder(trained, measures.diversity)
     trained.evaluate(options, probe=recorder)
     return _findings(trained, recorder, "Div = ‖AAᵀ − I‖² over heads, mean over queries (large: heads overlap)")
 
 
 def disagreement(trained: Trained, options: Options) -> Findings:
     """Compute Disagreement over the heads of each query, averaged over queries (DropAttention, Eq. 12, Fig. 2b)."""
-    recorder = Recorder(trained, measures.disagreement)
+    recorder = AttentionRecorder(trained, measures.disagreement)
     trained.evaluate(options, probe=recorder)
     return _findings(trained, recorder, "Disagreement: mean cosine between heads, mean over queries (1: identical)")
 
 
-def _findings(trained: Trained, recorder: Recorder, axis: str) -> Findings:
+def _findings(trained: Trained, recorder: AttentionRecorder, axis: str) -> Findings:
     values = recorder.values()
     means = {label: float(array.mean()) for label, array in values.items()}
     site_means = list(means.values())
@@ -57,7 +57,7 @@ def _findings(trained: Trained, recorder: Recorder, axis: str) -> Findings:
     return Findings(scalars, values, lambda: histograms(trained.title(), axis, per_sample))
 
 
-class Recorder:
+class AttentionRecorder:
     """A probe that records one value (or one per head) for each sample and site.
 
     Args:

@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 import torch
 
 from harness.analysis.options import Options
-from harness.deprecation import alias_renamed_methods
 from harness.errors import InputError
 from harness.models.adapter import site_of
 from harness.models.regularize import ATTENTION_KINDS, find_patches, sites, watch
@@ -19,7 +18,8 @@ from harness.seeding import derive, seed_all
 from harness.settings import Settings
 from harness.training import checkpoint
 from harness.training.data_loading import to_device
-from harness.training.monte_carlo import bind_trial, monte_carlo
+from harness.training.monte_carlo import monte_carlo
+from harness.training.regularization import bind_trial
 from harness.trials.alignment import num_mc_samples
 from harness.trials.task import TASKS, Split
 from harness.trials.trial import Trial
@@ -146,6 +146,3 @@ class Trained:
             self.batch_size = len(chunk)
             batch = to_device(self.task.batch(split, chunk), self.device)
             yield batch if change is None else change(batch)
-
-
-alias_renamed_methods(Trained, {"looking": "evaluation_context"})

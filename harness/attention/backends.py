@@ -1,9 +1,8 @@
 """Backends that compute attention with dropped keys: three implementations of one function of the same random bits.
 
 - ``eager``: torch operations on any device. Masks are stored on GPUs, and weights for `inverse` and `detached`.
-- ``cpu``: compiled C kernels, which need a C compiler. One draws as it goes, so nothing of size T × S is stored
-  (`harness.attention.kernels.cpu_fused`). Others make masks for some heads at a time, for short inputs and float64,
-  or remove dropped columns.
+- ``cpu``: a compiled C kernel, which needs a C compiler. It draws as it goes, so nothing of size T × S is stored
+  (`harness.attention.kernels.cpu_fused`). Many dropped columns are removed before (`harness.attention.gathered`).
 - ``triton``: fused kernels on CUDA that read decisions stored as bits (`harness.attention.kernels.triton_kernels`).
 
 The fastest backend that supports a call is used, unless one is requested.
@@ -86,7 +85,7 @@ def _record(name: Backend) -> Backend:
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _build_error() -> str | None:
-    return build_error("cpu_masks") if load_library("cpu_masks") is None else None
+    return build_error("cpu_fused") if load_library("cpu_fused") is None else None
 
 
 def unsupported_reason(
@@ -111,7 +110,7 @@ def unsupported_reason(
             return "the gradient is not that of a softmax"
         return triton_launch.unsupported_reason(q, v, spec)
     if mask is not None and mask.dtype == torch.float64:
-        return "its kernels store masks in float32"
+        return "its kernel reads masks in float32"
     if k.shape[-2] > MAX_CPU_KEYS:
         return f"{k.shape[-2]} keys are more than {MAX_CPU_KEYS}"
     if rescale == "inverse" and spec.unit == "column":
@@ -120,12 +119,10 @@ def unsupported_reason(
         return "the largest allowed logits need a boolean mask"
     if top and k.shape[-2] > cpu_fused.MAX_TOP_KEYS:
         return f"{k.shape[-2]} keys are more than {cpu_fused.MAX_TOP_KEYS}"
-    if (rescale != "renormalize" or top) and not cpu_fused.supports(q):
-        return "its softmax needs float32 or half precision, and the function sgemm_ of torch's BLAS"
-    if q.shape[-1] != v.shape[-1] or not q.dtype == k.dtype == v.dtype:
-        return "torch's kernel needs one head dimension and dtype"
+    if not q.dtype == k.dtype == v.dtype or q.dtype == torch.float64:
+        return "its kernel needs float32 or half precision, the same for q, k and v"
     if not q.stride(-1) == k.stride(-1) == v.stride(-1) == 1:
-        return "torch's kernel needs a contiguous last axis"
+        return "its kernel needs a contiguous last axis"
     return None
 
 

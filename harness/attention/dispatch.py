@@ -5,88 +5,73 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from harness.attention import masked
-from harness.attention.backends import Backend, select_backend
-from harness.attention.kernels import cpu_fused, cpu_sgemm
-from harness.attention.kernels.cpu_columns import GatheredAttention, should_gather
-from harness.attention.kernels.cpu_masks import BUFFERS, MaskFiller, lse_dtype
+from harness.attention.backends import select_backend
+from harness.attention.call import Call
+from harness.attention.gathered import gathered_attention, should_gather
+from harness.attention.kernels.cpu_fused import FusedAttention
 from harness.attention.kernels.triton_launch import TritonAttention, saved_bits_shape
 from harness.attention.reference import eager
 from harness.attention.reference.drop_masks import SPEC_SCHEMA, DropSpec, drop_mask, drop_nothing, unpack_spec
-from harness.attention.reference.sdpa import autocast, is_autocast_enabled, sdpa, with_causal
+from harness.attention.reference.sdpa import autocast, is_autocast_enabled
 from harness.attention.reference.units import Rescale
 
-MIN_FUSED_PAIRS = 2**11
-"""(query, key) pairs per head: with fewer, torch's kernel with a mask costs less than a fused kernel with MKL."""
 
-
-def drop_attention(
-    q: Tensor, k: Tensor, v: Tensor, spec: DropSpec, rescale: Rescale, ratio: float, *, mask: Tensor | None = None,
-    causal: bool = False, scale: float | None = None, top: int = 0,
-) -> Tensor:  # fmt: skip
+def drop_attention(call: Call, spec: DropSpec, rescale: Rescale, ratio: float, *, top: int = 0) -> Tensor:
     """Return attention to the kept keys; `harness.regularizers.drop.AttentionDrop` documents the rescaling modes.
 
     Args:
-        q: queries (B, H, T, d).
-        k: keys (B, H, S, d).
-        v: values (B, H, S, e).
+        call: the call.
         spec: what is dropped.
         rescale: rescaling mode of a row.
         ratio: drop ratio; `inverse` divides by 1 − ratio.
-        mask: boolean (True: may attend) or additive, broadcastable to (B, H, T, S).
-        causal: query i attends to keys 0 … i only, in addition to `mask`.
-        scale: factor of the logits; None: d^-1/2.
         top: above 0: of the keys that `spec` drops, only those with one of the `top` largest logits of their row are
             dropped, and their logits become 0; nothing is rescaled.
 
     Returns:
         (B, H, T, e).
     """
-    q, k, v = autocast(q, k, v)
-    batch, heads, seqlen_q, seqlen_k = *q.shape[:-1], k.shape[-2]
-    kernel = _select_kernel(q, k, v, spec, rescale, mask, causal=causal, top=top)
-    if kernel is None:
-        merged = with_causal(mask, seqlen_q, seqlen_k, q.device) if causal else mask
-        keep_mask = ~drop_mask(spec, (batch, heads, seqlen_q, seqlen_k), q.device)
+    q, k, v = autocast(call.q, call.k, call.v)
+    mask, causal, scale = call.mask, call.causal, call.scale
+    backend = select_backend(q, k, v, spec, rescale, mask, top)
+    if backend == "eager":
+        merged = call.with_merged_mask().mask
+        batch, heads, seqlen_q, _ = q.shape
+        keep_mask = ~drop_mask(spec, (batch, heads, seqlen_q, k.shape[-2]), q.device)
         if top:
             return eager.zero_top_attention(q, k, v, keep_mask, top, mask=merged, scale=scale)
         return eager.drop_attention(q, k, v, keep_mask, rescale, ratio, mask=merged, scale=scale)
-    if kernel == STORED:
-        rows = 1 if masked.rows_share_keys(spec, mask, causal=causal) else seqlen_q
-        stored = torch.ops.dropbench.additive_drop_mask(mask, *spec.flatten(), [batch, heads, rows, seqlen_k], causal)
-        return sdpa(q, k, v, mask=stored.to(lse_dtype(q)), scale=scale)
+    can_gather = backend == "cpu" and rescale == "renormalize" and not top and not _is_watched(q, k, v)
+    if can_gather and should_gather(q, k, v, spec, mask, causal=causal):
+        return gathered_attention(q, k, v, spec, mask=mask, scale=scale)
     keep_scale = 1.0 / (1.0 - ratio) if rescale == "inverse" else None
-    options = kernel, keep_scale, causal, scale, rescale == "detached", top, is_autocast_enabled(q.device.type)
+    options = backend, keep_scale, causal, scale, rescale == "detached", top
     out, *_ = _attention(q, k, v, mask, *spec.flatten(), *options)
     return out
 
 
-def attention_and_entropy(
-    q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None, causal: bool, scale: float | None
-) -> tuple[Tensor, Tensor] | None:
+def attention_and_entropy(call: Call) -> tuple[Tensor, Tensor] | None:
     """Return plain attention (B, H, T, e) and the entropy of its rows in nats (B, H, T), without stored weights.
 
     With the mean logit μ of a row under its weights, which is the query times the weighted mean of the keys, the
     entropy is lse − μ. Its gradient by the logit s of a weight w is −w · (s − μ): that of −μ alone if only w depends on
     s. Hence attention with the keys as further values computes both.
 
-    None if the fused kernel on CPUs does not support the call; arguments as in `drop_attention`.
+    None if the fused kernel on CPUs does not support the call.
     """
-    nothing = drop_nothing()
+    nothing, q, k, v, mask, causal, scale = drop_nothing(), call.q, call.k, call.v, call.mask, call.causal, call.scale
     if q.dtype != torch.float32 or is_autocast_enabled(q.device.type):
         return None
     if mask is not None and mask.dtype != torch.bool:
         return None
     if select_backend(q, k, v, nothing, "detached", mask) != "cpu":  # which needs the same kernel
         return None
-    options = FUSED, None, causal, scale, False, 0, False
+    options = "cpu", None, causal, scale, False, 0
     values = torch.cat([v, k.detach()], dim=-1)
     out, stats, _ = _attention(q, k, values, mask, *nothing.flatten(), *options)
     out, mean_key = out.split((v.shape[-1], k.shape[-1]), dim=-1)
@@ -96,75 +81,22 @@ def attention_and_entropy(
     return out, lse - scale * (q.detach() * mean_key).sum(dim=-1)
 
 
-def _select_kernel(
-    q: Tensor, k: Tensor, v: Tensor, spec: DropSpec, rescale: Rescale, mask: Tensor | None, *, causal: bool, top: int
-) -> str | None:
-    """Return the name of the kernel for a call, as in `_kernel`; None for torch operations with autograd."""
-    backend: Backend = select_backend(q, k, v, spec, rescale, mask, top)
-    drops_keys = rescale == "renormalize" and not top
-    shares_rows = drops_keys and masked.rows_share_keys(spec, mask, causal=causal)
-    is_small = masked.is_small((*q.shape[:2], 1 if shares_rows else q.shape[2], k.shape[2]))
-    if backend == "eager":
-        return MASKED_EAGER if drops_keys and not is_small and masked.supports(q, k, v, mask) else None
-    if backend == "triton":
-        return TRITON
-    if shares_rows and should_gather(q.shape[2], k.shape[2]):
-        return GATHERED
-    is_short = q.shape[2] * k.shape[2] < MIN_FUSED_PAIRS and not cpu_sgemm.is_used()
-    if drops_keys and (is_short or not cpu_fused.supports(q)):
-        return STORED if is_small else MASKED
-    return FUSED
-
-
-FUSED, GATHERED, STORED, TRITON = "fused", "gathered", "stored", "triton"
-MASKED, MASKED_EAGER = "masked", "masked-eager"
-"""Kernels by name; all but `MASKED_EAGER` and `TRITON` need the compiled library."""
-
-
-@torch.library.custom_op(
-    "dropbench::additive_drop_mask", mutates_args=(),
-    schema=f"(Tensor? mask, {SPEC_SCHEMA}, SymInt[] shape, bool causal) -> Tensor",
-)  # fmt: skip
-def _additive_drop_mask(mask: Tensor | None, *arguments: Any) -> Tensor:
-    *flat_spec, shape, causal = arguments
-    out = BUFFERS.take(math.prod(shape)).view(shape)
-    MaskFiller(unpack_spec(*flat_spec), shape, mask, causal=causal).fill(out.flatten(0, 1), 0, 0)
-    return out
-
-
-@_additive_drop_mask.register_fake
-def _(mask: Tensor | None, *arguments: Any) -> Tensor:
-    *_, shape, _ = arguments
-    return torch.empty(shape)
-
-
 INPUTS_SCHEMA = (
     f"Tensor q, Tensor k, Tensor v, Tensor? mask, {SPEC_SCHEMA}, "
-    "str kernel, float? keep_scale, bool causal, float? scale, bool detached, SymInt top, bool round_mask"
+    "str backend, float? keep_scale, bool causal, float? scale, bool detached, SymInt top"
 )
 """Arguments of the forward and, after its own, of the backward operation; see `_kernel`."""
 TAGS = (torch.Tag.cudagraph_unsafe,)
 """The seed is a number on the CPU, so a CUDA graph would repeat the decisions of its capture."""
 
 
-def _kernel(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *arguments: Any
-) -> TritonAttention | GatheredAttention | masked.MaskedAttention | cpu_fused.FusedAttention:
-    *flat_spec, kernel, keep_scale, causal, scale, detached, top, round_mask = arguments
+def _kernel(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *arguments: Any) -> TritonAttention | FusedAttention:
+    *flat_spec, backend, keep_scale, causal, scale, detached, top = arguments
     spec = unpack_spec(*flat_spec)
-    if kernel in (MASKED, MASKED_EAGER):
-        is_compiled = kernel == MASKED
-        return masked.MaskedAttention(
-            q, k, v, mask, spec, causal=causal, scale=scale, is_compiled=is_compiled, round_mask=round_mask
-        )
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    if kernel == TRITON:
+    if backend == "triton":
         return TritonAttention(q, k, v, mask, spec, keep_scale, causal=causal, scale=scale)
-    if kernel == GATHERED:
-        return GatheredAttention(q, k, v, mask, spec, scale=scale)
-    return cpu_fused.FusedAttention(
-        q, k, v, mask, spec, keep_scale, causal=causal, scale=scale, detached=detached, top=top
-    )
+    return FusedAttention(q, k, v, mask, spec, keep_scale, causal=causal, scale=scale, detached=detached, top=top)
 
 
 @torch.library.custom_op(
@@ -176,14 +108,11 @@ def _forward(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
 
 @_forward.register_fake
 def _(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
-    *flat_spec, kernel, keep_scale, causal, _, detached, _, _ = arguments
+    *flat_spec, backend, keep_scale, causal, _, detached, _ = arguments
     batch, heads, seqlen_q, _ = q.shape
-    if kernel not in (FUSED, TRITON):  # the layouts of torch's kernel
-        lse = q.new_empty(batch, seqlen_q, heads, dtype=lse_dtype(q)).transpose(1, 2)
-        return torch.empty_like(q), lse, q.new_empty(0)
     out = q.new_empty(batch, seqlen_q, heads, v.shape[-1]).transpose(1, 2)
     stats = q.new_empty(batch, heads, seqlen_q, dtype=torch.float32)
-    if kernel == TRITON:
+    if backend == "triton":
         saved = saved_bits_shape(q, k, mask, unpack_spec(*flat_spec), keep_scale, causal=causal)
         return out, stats, q.new_empty(saved, dtype=torch.int64)
     return out, stats.new_empty((4 if detached else 2, *stats.shape)), q.new_empty(0)
@@ -203,12 +132,10 @@ def _(
     d_out: Tensor, out: Tensor, lse: Tensor, saved: Tensor, q: Tensor, k: Tensor, v: Tensor,
     mask: Tensor | None, *arguments: Any,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    *_, kernel, _, _, _, _, _, _ = arguments
-    if kernel == TRITON:
+    *_, backend, _, _, _, _, _ = arguments
+    if backend == "triton":
         dq, dk, dv = (torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in (q, k, v))
         return dq, dk, dv
-    if kernel != FUSED:  # the layout of torch's kernel
-        q, k, v = (tensor.new_empty(tensor.transpose(1, 2).shape).transpose(1, 2) for tensor in (q, k, v))
     return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
 
 
@@ -247,13 +174,17 @@ PLAIN_TENSORS = Tensor, torch.nn.Parameter
 
 
 def _attention(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """Call the operation: through torch's dispatcher if something watches operations, such as a compiler."""
-    watched = (
+    """Call the operation, through torch's dispatcher if it `_is_watched`."""
+    call: Any = torch.ops.dropbench.drop_attention if _is_watched(*inputs[:3]) else _Attention.apply
+    results: tuple[Tensor, Tensor, Tensor] = call(*inputs)
+    return results
+
+
+def _is_watched(*tensors: Tensor) -> bool:
+    """Return whether something watches operations, such as a compiler."""
+    return (
         torch.compiler.is_compiling()
         or torch._C._get_tracing_state() is not None
         or torch._C._len_torch_dispatch_stack() > 0
-        or not all(type(tensor) in PLAIN_TENSORS for tensor in inputs[:3])
+        or not all(type(tensor) in PLAIN_TENSORS for tensor in tensors)
     )
-    call: Any = torch.ops.dropbench.drop_attention if watched else _Attention.apply
-    results: tuple[Tensor, Tensor, Tensor] = call(*inputs)
-    return results

@@ -14,7 +14,7 @@ from harness.cli.table import print_items
 from harness.errors import EXTRAS, install_commands
 from harness.settings import Settings
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(add_completion=False)
 
 LIBRARIES = ("torch", "torchvision", "timm", "accelerate", "submitit", "sqlalchemy", "transformers", "mmdet", "fairseq")
 
@@ -53,7 +53,7 @@ def examine() -> list[Finding]:
     findings.append(Finding("device", "ok", torch.cuda.get_device_name() if torch.cuda.is_available() else cpu))
     slurm = shutil.which("sbatch")
     findings.append(Finding("SLURM", "ok" if slurm else "absent", slurm or "no sbatch: trials run on this machine"))
-    error = build_error("cpu_masks")
+    error = build_error("cpu_fused")
     kernel = Finding("C kernel", "absent", f"attention that drops is slower: {error}")
     findings.append(kernel if error else Finding("C kernel", "ok", "built"))
     compiler = shutil.which("c++") or shutil.which("g++")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from harness.attention.call import Call, plain
 from harness.attention.reference import sdpa
 from harness.regularizers.around import regularized_attention
 from harness.regularizers.base import Site
@@ -62,23 +63,21 @@ def attend(
     regularizer = site.regularizer if site.ratio > 0.0 else None
     if not k.shape[-2]:  # without keys nothing is masked or dropped: the output is 0
         mask, causal, regularizer = None, False, None
+    call = Call(q, k, v, mask, causal, scale)
     if site.mc_samples and not training and regularizer is not None:
-        merged = sdpa.with_causal(mask, q.shape[-2], k.shape[-2], q.device) if causal else mask
+        merged = call.with_merged_mask().mask
         dtype = torch.promote_types(q.dtype, torch.float32)
         added = merged if merged is None or merged.dtype == torch.bool else merged.to(dtype)
         with sdpa.without_autocast(q.device.type):
-            weights = regularizer.expected_weights(q.to(dtype), k.to(dtype), site, mask=added, scale=scale)
+            weights = regularizer.expected_weights(Call(q.to(dtype), k.to(dtype), v, added, scale=scale), site)
         if site.probe is not None:
             site.probe(site, _probe_weights(weights, merged))
         return weights.to(v.dtype) @ v
     if site.probe is not None:
         with torch.no_grad():
-            merged = sdpa.with_causal(mask, q.shape[-2], k.shape[-2], q.device) if causal else mask
+            merged = call.with_merged_mask().mask
             site.probe(site, _probe_weights(sdpa.attention_weights(q, k, mask=merged, scale=scale), merged))
-    if training and regularizer is not None:
-        out = regularized_attention(q, k, v, site, mask=mask, causal=causal, scale=scale)
-    else:
-        out = sdpa.plain_attention(q, k, v, mask=mask, causal=causal, scale=scale)
+    out = regularized_attention(call, site) if training and regularizer is not None else plain(call)
     if site.module is not None:
         out = regularized_heads(out, site, training=training, keys=k.shape[-2], mask=mask, causal=causal)
     return out

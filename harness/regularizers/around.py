@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, ClassVar, Protocol, get_args
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar, get_args
 
+from harness.attention.call import Call, plain
 from harness.errors import InputError
 from harness.regularizers.base import AttentionKind, Regularizer, Site
 from harness.regularizers.schedules import Schedule
@@ -13,16 +15,12 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-class Attention(Protocol):
-    """A computation of attention: q (B, H, T, d), k (B, H, S, d), v (B, H, S, e) → (B, H, T, e)."""
-
-    def __call__(
-        self, q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None, causal: bool, scale: float | None
-    ) -> Tensor: ...
+Attention = Callable[[Call], "Tensor"]
+"""A computation of attention (B, H, T, e)."""
 
 
 class PlainAttention(Regularizer):
-    """A regularizer that leaves attention itself plain. Shapes and arguments as in `Regularizer`."""
+    """A regularizer that leaves attention itself plain."""
 
     is_per_query: ClassVar[bool] = True
 
@@ -30,12 +28,8 @@ class PlainAttention(Regularizer):
         """Return 0 for attention; at other sites, as in `Regularizer`."""
         return 0.0 if site.kind in get_args(AttentionKind) else super().ratio_at(site, schedule)
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, site: Site, *, mask: Tensor | None, scale: float | None
-    ) -> Tensor:
-        from harness.attention.reference.sdpa import plain_attention  # which needs torch
-
-        return plain_attention(q, k, v, mask=mask, scale=scale)
+    def attend(self, call: Call, site: Site) -> Tensor:
+        return plain(call)
 
 
 class AroundAttention(Regularizer):
@@ -45,41 +39,25 @@ class AroundAttention(Regularizer):
     """
 
     @abstractmethod
-    def around(
-        self, q: Tensor, k: Tensor, v: Tensor, site: Site, inner: Attention, *, mask: Tensor | None, causal: bool,
-        scale: float | None,
-    ) -> Tensor:  # fmt: skip
-        """Compute attention in training by `inner`; shapes and arguments as in `Regularizer.attend_fused`."""
+    def around(self, call: Call, site: Site, inner: Attention) -> Tensor:
+        """Compute attention in training by `inner`; arguments and result as in `Regularizer.attend_fused`."""
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, site: Site, *, mask: Tensor | None, scale: float | None
-    ) -> Tensor:
-        """Surround plain attention; shapes and arguments as in `Regularizer`."""
-        from harness.attention.reference.sdpa import plain_attention  # which needs torch
+    def attend(self, call: Call, site: Site) -> Tensor:
+        """Surround plain attention."""
+        return self.around(call, site, plain)
 
-        return self.around(q, k, v, site, plain_attention, mask=mask, causal=False, scale=scale)
-
-    def attend_fused(
-        self, q: Tensor, k: Tensor, v: Tensor, site: Site, *, mask: Tensor | None, causal: bool, scale: float | None
-    ) -> Tensor | None:
-        """Surround plain attention; shapes and arguments as in `Regularizer`."""
-        from harness.attention.reference.sdpa import plain_attention  # which needs torch
-
-        return self.around(q, k, v, site, plain_attention, mask=mask, causal=causal, scale=scale)
+    def attend_fused(self, call: Call, site: Site) -> Tensor | None:
+        """Surround plain attention."""
+        return self.around(call, site, plain)
 
 
-def regularized_attention(
-    q: Tensor, k: Tensor, v: Tensor, site: Site, *, mask: Tensor | None, causal: bool, scale: float | None
-) -> Tensor:
-    """Compute attention in training by the regularizer of a site, fused if possible; arguments as in `attend_fused`."""
-    from harness.attention.reference.sdpa import with_causal  # which needs torch
-
+def regularized_attention(call: Call, site: Site) -> Tensor:
+    """Compute attention in training by the regularizer of a site, fused if possible."""
     assert site.regularizer is not None
-    out = site.regularizer.attend_fused(q, k, v, site, mask=mask, causal=causal, scale=scale)
+    out = site.regularizer.attend_fused(call, site)
     if out is None:
-        merged = with_causal(mask, q.shape[-2], k.shape[-2], q.device) if causal else mask
-        out = site.regularizer.attend(q, k, v, site, mask=merged, scale=scale)
-    return with_shape(out, (*q.shape[:-1], v.shape[-1]), site.regularizer)
+        out = site.regularizer.attend(call.with_merged_mask(), site)
+    return with_shape(out, (*call.q.shape[:-1], call.v.shape[-1]), site.regularizer)
 
 
 def with_shape(out: Tensor, shape: tuple[int, ...], regularizer: Regularizer) -> Tensor:

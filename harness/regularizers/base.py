@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
-from harness.deprecation import alias_renamed_methods, inherit_field, renamed_fields
 from harness.errors import InputError, unknown_name
 from harness.regularizers.schedules import Schedule, StepSchedule, step_factor
 from harness.validation import FiniteModel
@@ -17,6 +16,7 @@ from harness.validation import FiniteModel
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from harness.attention.call import Call
     from harness.regularizers.passes import Passes
 
 AttentionKind = Literal["encoder-self", "decoder-self", "cross", "class", "outlook", "token"]
@@ -31,7 +31,6 @@ Probe = Callable[["Site", "Tensor"], None]
 """Called with the site and its attention weights (B, H, T, S), 0 exactly for forbidden pairs, at every forward pass."""
 
 
-@renamed_fields({"prefix": "num_prefix_tokens", "hidden": "masked_keys", "draws": "mc_samples"})
 @dataclass(eq=False)
 class Site:
     """A position in a model where attention or an output is computed, and the regularizer that acts on it.
@@ -101,8 +100,6 @@ def drop_ratio(default: float) -> Any:
 
 RATIO = drop_ratio(0.1)
 """The ratio of regularizers whose source names none."""
-RENAMED_METHODS = {"dropped": "sample_drop_mask", "attend_fast": "attend_fused"}
-"""Methods of a regularizer: name up to 0.1 → name."""
 Stage = Literal["weight", "tokens", "layer", "penalty", "heads", "values", "logits", "keys", "output", "loss"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
 """Targets of a regularizer. A composition applies its parts in this order; within attention, from the outside in.
@@ -128,15 +125,12 @@ class Regularizer(FiniteModel, ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        alias_renamed_methods(cls, RENAMED_METHODS)
         if cls.stage not in STAGES:
             raise unknown_name(f"stage of {cls.__name__}", str(cls.stage), STAGES)
         sites: Any = cls.sites
         for kind in () if isinstance(sites, property) else sites:
             if kind not in get_args(SiteKind):
                 raise unknown_name(f"kind of site in {cls.__name__}.sites", str(kind), get_args(SiteKind))
-        if Regularizer in cls.__bases__ and not cls.__module__.startswith(__name__.removesuffix("regularizers.base")):
-            inherit_field(cls, "ratio", float, RATIO, see=__name__)
 
     sites: ClassVar[frozenset[SiteKind]] = frozenset(get_args(AttentionKind))
     """The kinds of site that the regularizer can be bound to."""
@@ -154,8 +148,6 @@ class Regularizer(FiniteModel, ABC):
     """True if attention adds terms of the loss to `Site.penalties` in its forward pass."""
     removes_tokens: ClassVar[bool] = False
     """True if tokens are left out of the sequence, which then forms no grid."""
-    implied: ClassVar[Mapping[str, Any]] = {}
-    """Parameters that a spec leaves out at these values: earlier trials of the regularizer do not have them."""
     needs_all_heads: ClassVar[bool] = False
     """True if it must know which head is which, so that no other part may leave heads out."""
     draws_per_batch: ClassVar[bool] = False
@@ -252,24 +244,18 @@ class Regularizer(FiniteModel, ABC):
         return None
 
     @abstractmethod
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, site: Site, *, mask: Tensor | None, scale: float | None
-    ) -> Tensor:
+    def attend(self, call: Call, site: Site) -> Tensor:
         """Compute attention in training.
 
         Args:
-            q: queries (B, H, T, d).
-            k: keys (B, H, S, d).
-            v: values (B, H, S, e).
+            call: queries, keys, values and the mask, which includes causality.
             site: the site, with its `ratio`.
-            mask: boolean (True: may attend) or additive, broadcastable to (B, H, T, S); it includes causality.
-            scale: factor of the logits; None: d^-1/2.
 
         Returns:
             (B, H, T, e).
         """
 
-    def expected_weights(self, q: Tensor, k: Tensor, site: Site, *, mask: Tensor | None, scale: float | None) -> Tensor:
+    def expected_weights(self, call: Call, site: Site) -> Tensor:
         """Return the mean of the regularized attention weights over `site.mc_samples` samples (DropKey, Section 3.2).
 
         Monte Carlo evaluation attends with it. By default `attend` is called once per sample with unit vectors
@@ -278,19 +264,15 @@ class Regularizer(FiniteModel, ABC):
         """
         import torch
 
-        unit = torch.eye(k.shape[-2], dtype=q.dtype, device=q.device).expand(*k.shape[:-1], -1)
-        samples = (self.attend(q, k, unit, site, mask=mask, scale=scale) for _ in range(site.mc_samples))
-        return sum(samples, start=torch.zeros((), dtype=q.dtype, device=q.device)) / site.mc_samples
+        dtype, device = call.q.dtype, call.q.device
+        unit = torch.eye(call.k.shape[-2], dtype=dtype, device=device).expand(*call.k.shape[:-1], -1)
+        samples = (self.attend(replace(call, v=unit), site) for _ in range(site.mc_samples))
+        return sum(samples, start=torch.zeros((), dtype=dtype, device=device)) / site.mc_samples
 
-    def attend_fused(
-        self, q: Tensor, k: Tensor, v: Tensor, site: Site, *, mask: Tensor | None, causal: bool, scale: float | None
-    ) -> Tensor | None:
+    def attend_fused(self, call: Call, site: Site) -> Tensor | None:
         """Compute `attend` by faster kernels: with the same random numbers the same function. It is called first.
 
-        Arguments and result as in `attend`, except that the mask contains no causality: if `causal`, query i attends
-        to keys 0 … i only, in addition. Return None, without having drawn random numbers, to have `attend` called.
+        Arguments and result as in `attend`, except that the mask contains no causality: `call.causal` may be set.
+        Return None, without having drawn random numbers, to have `attend` called.
         """
         return None
-
-
-alias_renamed_methods(Regularizer, RENAMED_METHODS)

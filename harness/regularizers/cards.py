@@ -15,9 +15,6 @@ from harness.regularizers import REGULARIZERS
 from harness.regularizers.spec import Scalar
 from harness.validation import StrictModel, validated
 
-CARDS = Path(__file__).with_suffix("")
-"""The folder of the cards of DropBench's own regularizers, one ``<name>.yaml`` each."""
-
 
 def _one_line(text: str) -> str:
     if not text.strip() or "\n" in text.strip():
@@ -50,13 +47,13 @@ class Card(StrictModel):
     source: Line
     url: Annotated[str, Field(pattern=r"^https://\S+$"), "an address that begins with https://"]
     acts_on: Line
-    passes: Annotated[int, Field(ge=1)]
-    memory: Line
+    passes: Annotated[int, Field(ge=1)] = 1
+    memory: Line = "none"
     defaults: dict[str, Scalar]
     tuning: Annotated[dict[str, tuple[Scalar, ...]], Field(default_factory=dict, max_length=1)]
-    published: tuple[Line, ...]
-    open: tuple[Line, ...]
-    unsuitable: tuple[Line, ...]
+    published: tuple[Line, ...] = ()
+    open: tuple[Line, ...] = ()
+    unsuitable: tuple[Line, ...] = ()
 
     def spec(self, name: str) -> str:
         """Return the regularizer with the source's values, as an argument of ``--regularizer``."""
@@ -68,14 +65,13 @@ def find_card(name: str) -> Card | None:
     """Return the card of a regularizer; None if it has none.
 
     A plug-in gives its card when it registers: ``register("name", card={…})``, or a path of a YAML file, relative to
-    the plug-in.
+    the plug-in. The cards of DropBench's own regularizers are the files of `cards/`, from which they are registered.
 
     Raises:
         InputError: the regularizer is unknown, or its card is not valid.
     """
     entry = REGULARIZERS.entry(name)
-    own = None if entry.plugin else f"{entry.name}.yaml"
-    given = entry.facts.get("card", own)
+    given = entry.facts.get("card")
     if given is None:
         return None
     where = f"card of regularizer '{name}'"
@@ -83,10 +79,8 @@ def find_card(name: str) -> Card | None:
         return validated(Card, given, where)
     if not isinstance(given, str | Path):
         raise InputError(f"{where}: expected a mapping or the path of a YAML file, got {given!r}")
-    file = (Path(entry.plugin).parent if entry.plugin else CARDS) / given
+    file = Path(entry.plugin or "").parent / given
     if not file.is_file():
-        if given == own:
-            return None
         raise InputError(f"{where}: {file} is not a file: expected a YAML file")
     return _read(file, file.stat().st_mtime_ns)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from pydantic import PrivateAttr
 
+from harness.attention.call import Call, plain
 from harness.errors import InputError, UnsuitableError
 from harness.regularizers.around import AroundAttention, regularized_attention, with_shape
 from harness.regularizers.base import STAGES, AttentionKind, Regularizer, Site
@@ -194,17 +195,13 @@ class Composition(Regularizer):
         parts = [part for part in self._parts if part.regularizer.has_objective]
         return parts if passes is None else [part for part in parts if passes.strength(part.regularizer) > 0.0]
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, site: Site, *, mask: Tensor | None, scale: float | None
-    ) -> Tensor:
-        """Attend as the parts do, the first outermost; shapes as in `Regularizer.attend`."""
-        return _attend(_active(site), q, k, v, mask=mask, causal=False, scale=scale)
+    def attend(self, call: Call, site: Site) -> Tensor:
+        """Attend as the parts do, the first outermost."""
+        return _attend(_active(site), call)
 
-    def attend_fused(
-        self, q: Tensor, k: Tensor, v: Tensor, site: Site, *, mask: Tensor | None, causal: bool, scale: float | None
-    ) -> Tensor | None:
-        """Attend as the parts do, the first outermost; shapes as in `Regularizer.attend`."""
-        return _attend(_active(site), q, k, v, mask=mask, causal=causal, scale=scale)
+    def attend_fused(self, call: Call, site: Site) -> Tensor | None:
+        """Attend as the parts do, the first outermost."""
+        return _attend(_active(site), call)
 
 
 def part_ratios(site: Site) -> list[tuple[str, float]]:
@@ -249,16 +246,11 @@ def _active(site: Site) -> list[Any]:
     return [part for part in site.parts if part.ratio > 0.0]
 
 
-def _attend(
-    parts: Sequence[Any], q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None, causal: bool, scale: float | None
-) -> Tensor:
+def _attend(parts: Sequence[Any], call: Call) -> Tensor:
     if not parts:
-        from harness.attention.reference.sdpa import plain_attention  # which needs torch
-
-        return plain_attention(q, k, v, mask=mask, causal=causal, scale=scale)
+        return plain(call)
     first, *others = parts
     if not others:
-        return regularized_attention(q, k, v, first, mask=mask, causal=causal, scale=scale)
-    inner = partial(_attend, others)
-    out = first.regularizer.around(q, k, v, first, inner, mask=mask, causal=causal, scale=scale)
-    return with_shape(out, (*q.shape[:-1], v.shape[-1]), first.regularizer)
+        return regularized_attention(call, first)
+    out = first.regularizer.around(call, first, partial(_attend, others))
+    return with_shape(out, (*call.q.shape[:-1], call.v.shape[-1]), first.regularizer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 from pydantic import Field, model_validator
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from harness.attention.call import Call
     from harness.attention.reference.drop_masks import DropSpec
     from harness.regularizers.around import Attention
 
@@ -56,34 +58,28 @@ class AttentionDrop(Regularizer):
             (B, H, 1, S), which costs almost nothing.
         """
 
-    def _checked_drop_mask(self, q: Tensor, k: Tensor, site: Site) -> Tensor:
-        drop_mask = self.sample_drop_mask((*q.shape[:-1], k.shape[-2]), site, q.device)
+    def _checked_drop_mask(self, call: Call, site: Site) -> Tensor:
+        drop_mask = self.sample_drop_mask((*call.q.shape[:-1], call.k.shape[-2]), site, call.q.device)
         dtype = getattr(drop_mask, "dtype", type(drop_mask).__name__)
         if str(dtype) != "torch.bool":  # ~ of a whole number is not its negation
             raise InputError(f"{type(self).__name__}.sample_drop_mask: expected a boolean drop mask, got {dtype}")
         return drop_mask
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, site: Site, *, mask: Tensor | None, scale: float | None
-    ) -> Tensor:
-        """Attend to the keys that one sampled mask keeps; shapes as in `Regularizer.attend`."""
+    def attend(self, call: Call, site: Site) -> Tensor:
+        """Attend to the keys that one sampled mask keeps."""
         from harness.attention.reference import eager  # which needs torch
 
-        drop_mask = self._checked_drop_mask(q, k, site)
-        return eager.drop_attention(q, k, v, ~drop_mask, self.rescale, site.ratio, mask=mask, scale=scale)
+        keep_mask = ~self._checked_drop_mask(call, site)
+        return eager.drop_attention(
+            call.q, call.k, call.v, keep_mask, self.rescale, site.ratio, mask=call.mask, scale=call.scale
+        )
 
-    def around(
-        self, q: Tensor, k: Tensor, v: Tensor, site: Site, inner: Attention, *, mask: Tensor | None, causal: bool,
-        scale: float | None,
-    ) -> Tensor:  # fmt: skip
+    def around(self, call: Call, site: Site, inner: Attention) -> Tensor:
         """Attend by `inner` to the keys that one sampled mask keeps: `renormalize`, as a part of a composition."""
         from harness.attention.reference.eager import merge_keep_mask  # which needs torch
-        from harness.attention.reference.sdpa import with_causal
 
-        keep_mask = ~self._checked_drop_mask(q, k, site)
-        merged = with_causal(mask, q.shape[-2], k.shape[-2], q.device) if causal else mask
-        kept = merge_keep_mask(keep_mask, merged, q.dtype)
-        return inner(q, k, v, mask=kept, causal=False, scale=scale)
+        keep_mask, call = ~self._checked_drop_mask(call, site), call.with_merged_mask()
+        return inner(replace(call, mask=merge_keep_mask(keep_mask, call.mask, call.q.dtype)))
 
 
 class UnitDrop(AttentionDrop):
@@ -106,18 +102,15 @@ class UnitDrop(AttentionDrop):
                 return f"one {self.unit} of size {self.window} covers all {site.grid[0]}×{site.grid[1]} keys"
         return super().skip(site)
 
-    def attend_fused(
-        self, q: Tensor, k: Tensor, v: Tensor, site: Site, *, mask: Tensor | None, causal: bool, scale: float | None
-    ) -> Tensor | None:
+    def attend_fused(self, call: Call, site: Site) -> Tensor | None:
         """Compute `attend` without a T × S mask, unless a subclass overrides it; see `harness.attention.backends`."""
         if not self._is_unchanged():
             return None
         from harness.attention.dispatch import drop_attention  # which needs torch
 
-        spec = self._sample_spec(k.shape[-2], site)
-        return drop_attention(q, k, v, spec, self.rescale, site.ratio, mask=mask, causal=causal, scale=scale)
+        return drop_attention(call, self._sample_spec(call.k.shape[-2], site), self.rescale, site.ratio)
 
-    def expected_weights(self, q: Tensor, k: Tensor, site: Site, *, mask: Tensor | None, scale: float | None) -> Tensor:
+    def expected_weights(self, call: Call, site: Site) -> Tensor:
         """Compute `Regularizer.expected_weights` by two matrix products for all rows and samples.
 
         The masks of one call are the same for all examples, heads and queries. The expectation of a row depends only on
@@ -125,13 +118,14 @@ class UnitDrop(AttentionDrop):
         the errors of different rows become correlated.
         """
         if not self._is_unchanged() or type(self).attend_fused is not UnitDrop.attend_fused:
-            return super().expected_weights(q, k, site, mask=mask, scale=scale)
+            return super().expected_weights(call, site)
         from harness.attention.reference.expectation import average_weights  # which needs torch
         from harness.attention.reference.sdpa import allowed_keys, attention_logits
 
-        logits = attention_logits(q, k, mask=mask, scale=scale)
-        allowed = None if mask is None else allowed_keys(mask)
-        keep_masks = ~self.sample_drop_mask((site.mc_samples, 1, 1, k.shape[-2]), site, q.device).flatten(0, 2)
+        logits = attention_logits(call.q, call.k, mask=call.mask, scale=call.scale)
+        allowed = None if call.mask is None else allowed_keys(call.mask)
+        shape = site.mc_samples, 1, 1, call.k.shape[-2]
+        keep_masks = ~self.sample_drop_mask(shape, site, call.q.device).flatten(0, 2)
         return average_weights(logits, keep_masks, rescale=self.rescale, ratio=site.ratio, allowed=allowed)
 
     def _is_unchanged(self) -> bool:

@@ -22,13 +22,13 @@ def constant(ratio: float, layer: int, depth: int) -> float:
     return ratio
 
 
-@SCHEDULES.register("increasing", "up")
+@SCHEDULES.register("increasing")
 def increasing(ratio: float, layer: int, depth: int) -> float:
     """Increase linearly from 0 in the first layer to the ratio in the last; a single layer has the ratio."""
     return ratio * (layer / (depth - 1)) if depth > 1 else ratio
 
 
-@SCHEDULES.register("decreasing", "down")
+@SCHEDULES.register("decreasing")
 def decreasing(ratio: float, layer: int, depth: int) -> float:
     """Decrease linearly from the ratio in the first layer to 0 in the last; a single layer has the ratio."""
     return ratio * ((depth - 1 - layer) / (depth - 1)) if depth > 1 else ratio

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 AttemptState = Literal[
     "running", "succeeded", "failed", "cancelled", "preempted", "timeout", "out_of_memory", "node_failure", "lost",
@@ -16,7 +16,7 @@ Time = Annotated[str, Field(max_length=32, pattern=r"^\d{4}-[01]\d-[0-3]\dT[0-2]
 
 
 class AttemptRecord(BaseModel):
-    """An attempt file; keys of newer versions are ignored."""
+    """An attempt file; other keys are ignored."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
 
@@ -39,5 +39,4 @@ class AttemptRecord(BaseModel):
     waited_seconds: float | None = None
     cpus: Count | None = None
     gpus: Count | None = None
-    # "pieces" up to version 0.1
-    micro_batch_splits: Count | None = Field(None, validation_alias=AliasChoices("micro_batch_splits", "pieces"))
+    micro_batch_splits: Count | None = None

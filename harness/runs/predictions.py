@@ -56,7 +56,7 @@ def keep_predictions(
 
 
 def load_predictions(directory: RunDirectory, split: str) -> Predictions | None:
-    """Return the predictions of a trial on a split; None if it has none: its task records none, or it is older.
+    """Return the predictions of a trial on a split; None if its task records none.
 
     Raises:
         InputError: the file is damaged, or is that of another trial or split.

@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from harness.errors import InputError, check_text
 from harness.files import read_bytes, write_atomic, write_json
@@ -193,15 +193,12 @@ class RunDirectory:
         so a worker also takes a `harness.runs.lease.Lease`.
         """
         with open(self._open_lock(os.O_RDWR | os.O_CREAT), "rb+", buffering=0) as file:
-            for delay in (0.01, 0.02, 0.04, 0.0):  # `locked` holds a shared lock for an instant
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    time.sleep(delay)
-                else:
-                    yield not self._held_remotely()
-                    return
-            yield False
+            locked = _flock(file, fcntl.LOCK_EX)
+            while not locked and _flock(file, fcntl.LOCK_SH):  # no worker holds it, but `locked` in another process
+                fcntl.flock(file, fcntl.LOCK_UN)
+                time.sleep(0.01)
+                locked = _flock(file, fcntl.LOCK_EX)
+            yield locked and not self._held_remotely()
 
     def locked(self) -> bool:
         """Return whether a worker holds the directory now."""
@@ -259,3 +256,12 @@ class Runs:
             ids = ", ".join(directory.id for directory in matches[:4]) + (", …" if len(matches) > 4 else "")
             raise InputError(f"'{id_prefix}' matches {len(matches)} trials in {self.folder}: {ids}")
         return matches[0]
+
+
+def _flock(file: IO[bytes], kind: int) -> bool:
+    """Lock a file without waiting; return False if other locks forbid it."""
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

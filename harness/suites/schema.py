@@ -9,12 +9,8 @@ from pydantic import AfterValidator, Field, PlainSerializer, model_validator
 from harness.regularizers.spec import Scalar
 from harness.settings import MAX_SEEDS
 from harness.suites.search_space import Search, Space
-from harness.trials.metric import current_name
 from harness.trials.trial import TrialRequest
 from harness.validation import FiniteModel
-
-CurrentName = Annotated[str, AfterValidator(current_name)]
-"""The name of a metric; those of earlier versions become the current ones."""
 
 
 class PartialRequest(TrialRequest, strict=True):
@@ -43,7 +39,7 @@ class Axis(FiniteModel, strict=True):
 
     label: str
     trial: TrialFields = Field(default_factory=dict)
-    metric: CurrentName | None = None
+    metric: str | None = None
     presets: dict[str, dict[str, Scalar]] = Field(default_factory=dict)
 
 

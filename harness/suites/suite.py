@@ -15,7 +15,7 @@ from harness.regularizers import REGULARIZERS
 from harness.regularizers.spec import build_regularizer, parameters, parse_spec
 from harness.suites.card_rows import with_card_rows
 from harness.suites.cell import Cell, SuiteOptions
-from harness.suites.schema import Axis, CurrentName, FigureSpec, Preset, Row, TrialFields
+from harness.suites.schema import Axis, FigureSpec, Preset, Row, TrialFields
 from harness.suites.search_space import Search, Space, Sweep, first_set, sweep_for, sweepable_keys
 from harness.suites.tuning import tuned_sweep
 from harness.trials.recipe_diff import PAPER
@@ -53,7 +53,7 @@ class Suite(FiniteModel, strict=True):
     name: str
     title: str
     source: str
-    metric: CurrentName
+    metric: str
     trial: TrialFields
     rows: list[Row] = Field(min_length=1)
     columns: list[Axis] = Field(min_length=1)

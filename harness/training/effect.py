@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+import copy
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -13,68 +13,52 @@ from harness.errors import InputError
 from harness.regularizers.auxiliary_loss import with_penalty
 from harness.regularizers.base import Regularizer, Site
 from harness.regularizers.composition import Composition, Part
-from harness.regularizers.output import SiteModule, SiteModules, WeightModule
+from harness.regularizers.output import SiteModules
 from harness.seeding import derive, seed_all
 from harness.training.data_loading import StepBatches, to_device
-from harness.training.objective import regularized_loss
+from harness.training.regularization import regularized_loss
 from harness.training.trainer import Trainer
 
 DRAWS = 16
 """Draws in which a regularizer may change nothing by chance, such as one that skips few layers."""
-LOSS_TOLERANCE, GRADIENT_TOLERANCE, NOISE = 1e-5, 1e-3, 1e-4
-"""Relative differences within rounding; gradients below NOISE times the largest of a parameter are only rounding."""
+LOSS_TOLERANCE, GRADIENT_TOLERANCE = 1e-5, 1e-4
+"""Relative differences within rounding."""
 CERTAIN_RATIO = 0.5
 """A ratio at which something would be dropped in `DRAWS` draws."""
 
 
-class Acting(NamedTuple):
-    """The parts of a regularizer that act in a comparison, and the smallest ratio of their sites."""
-
-    parts: tuple[Part, ...]
-    ratio: float = 0.0
-
-
 def require_effect(trainer: Trainer) -> None:
-    """Compare the first batch with and without each part of the regularizer.
+    """Compare the first batch with and without each part of the regularizer, on copies of the model.
 
-    Schedules over steps are at their full strength. The model, its buffers and all later random numbers stay the same.
+    Schedules over steps are at their full strength.
 
     Raises:
         InputError: a part with a strength above 0 changes neither the loss nor the gradients.
     """
     parts = _parts(trainer.regularizer, trainer.task.trial.regularizer.name)
-    strong = [part for part in parts if _has_strength(part, trainer.bound_sites)]
+    strong = [index for index, part in enumerate(parts) if _has_strength(part.regularizer, trainer.bound_sites)]
     if not strong:
         return
     ranks = trainer.accelerator.process_index, trainer.accelerator.num_processes
     batches = StepBatches(trainer.task, trainer.task.seed_of("order"), *ranks, trainer.settings.micro_batch_splits)
     batch = to_device(batches[0][0], trainer.accelerator.device)
-    model = trainer.raw_model
-    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    model.train()
     with torch.compiler.set_stance("force_eager"):
-        for part in strong:
-            _require_effect(trainer, batch, part, tuple(strong))
-    with torch.no_grad():
-        for name, buffer in model.named_buffers():
-            if not torch.equal(buffer, buffers[name]):
-                buffer.copy_(buffers[name])
+        for index in strong:
+            _require_effect(trainer, batch, index, strong)
 
 
-def _require_effect(trainer: Trainer, batch: Any, part: Part, strong: tuple[Part, ...]) -> None:
+def _require_effect(trainer: Trainer, batch: Any, index: int, strong: Sequence[int]) -> None:
+    part = _parts(trainer.regularizer, trainer.task.trial.regularizer.name)[index]
     several = part.regularizer.num_passes > 1
-    # A part that compares passes needs those that make them differ. Any other is alone: random numbers that it draws
-    # would shift those of the others, which would look like an effect.
-    acting, without = (strong, tuple(other for other in strong if other is not part)) if several else ((part,), ())
-    with ExitStack() as stack:
-        if not several:
-            stack.enter_context(_without_dropout(trainer.raw_model))
-        for ratio in (0.0, CERTAIN_RATIO):
-            changes = _changes(trainer, batch, Acting(acting, ratio), Acting(without, ratio))
-            if trainer.any_rank(changes):
-                if ratio:
-                    trainer.log(f"note: {part.name} changed nothing in {DRAWS} draws: its strength may be too small")
-                return
+    # A part that compares passes needs those that make them differ, dropout included. Any other is alone: random
+    # numbers that it draws would shift those of the others, which would look like an effect.
+    acting, without = (strong, [other for other in strong if other != index]) if several else ([index], [])
+    for ratio in (0.0, CERTAIN_RATIO):
+        models = [_ModelCopy.of(trainer, kept, ratio, dropout=several) for kept in (acting, without)]
+        if trainer.any_rank(_differ(trainer, batch, *models)):
+            if ratio:
+                trainer.log(f"note: {part.name} changed nothing in {DRAWS} draws: its strength may be too small")
+            return
     reason = "its passes are equal: add a part that drops" if several else "remove it, or change its parameters"
     raise InputError(f"regularizer {part.name}: it changes neither the loss nor the gradients: {reason}")
 
@@ -83,108 +67,85 @@ def _parts(regularizer: Regularizer, name: str) -> tuple[Part, ...]:
     return regularizer.parts if isinstance(regularizer, Composition) else (Part(name, regularizer),)
 
 
-def _has_strength(part: Part, sites: Sequence[Site]) -> bool:
-    regularizer = part.regularizer
+def _has_strength(regularizer: Regularizer, sites: Sequence[Site]) -> bool:
     own = [own for site in sites for own in (site, *site.parts) if own.regularizer is regularizer]
     loss = regularizer.has_objective and regularizer.strength_at(None) > 0.0
     return loss or any(site.scheduled_ratio > 0.0 for site in own)
 
 
-def _changes(trainer: Trainer, batch: Any, acting: Acting, without: Acting) -> bool:
-    """Return whether the loss differs in a draw, or else the gradients in the draw whose losses differ most."""
+class _ModelCopy(NamedTuple):
+    """A copy of a trainer's model in which some parts of the regularizer act; `regularizer` is None without any."""
+
+    model: nn.Module
+    sites: list[Site]
+    regularizer: Regularizer | None
+
+    @classmethod
+    def of(cls, trainer: Trainer, kept: Sequence[int], ratio: float, *, dropout: bool) -> _ModelCopy:
+        """Let the parts with the indices `kept` act, at `ratio` at least; without `dropout` turn the model's own off.
+
+        What a regularizer does with the output of dropout is not turned off.
+        """
+        everything: tuple[Any, list[Site], Regularizer] = (trainer.raw_model, trainer.bound_sites, trainer.regularizer)
+        model, sites, regularizer = copy.deepcopy(everything)
+        all_parts = _parts(regularizer, "")
+        parts = [all_parts[index] for index in kept]
+        acting = {id(part.regularizer) for part in parts}
+        for site in sites:
+            for own in site.parts or (site,):
+                acts = id(own.regularizer) in acting
+                own.ratio = max(own.scheduled_ratio, ratio) if acts and own.scheduled_ratio > 0.0 else 0.0
+                if not acts and own.module is not None:
+                    _silence(own.module)
+                    own.module = None
+            if site.parts:
+                site.ratio = max(part.ratio for part in site.parts)
+                modules: list[Any] = [part.module for part in site.parts if part.module is not None]
+                if site.module is not None and site.kind != "weight":
+                    site.module = SiteModules(modules) if len(modules) > 1 else next(iter(modules), None)
+        model.train()
+        for module in model.modules() if not dropout else ():
+            if "Drop" in type(module).__name__:
+                if hasattr(module, "p"):
+                    module.p = 0.0
+                else:
+                    module.training = False
+        return cls(model, sites, parts[0].regularizer if len(parts) == 1 else Composition(parts) if parts else None)
+
+    def loss(self, trainer: Trainer, batch: Any, draw: int) -> Tensor:
+        """Return the loss of a batch, without autocasting."""
+        seed_all(derive(trainer.seed, "effect", draw))
+        if self.regularizer is None:
+            loss = trainer.task.loss(self.model, batch)
+        else:
+            epoch = 1  # the first in which regularizers act that alternate with epochs of plain training
+            loss = regularized_loss(self.regularizer, trainer.task, self.model, batch, self.sites, None, epoch)
+        return with_penalty(loss, self.model, 0)
+
+
+def _silence(module: Any) -> None:
+    """Make the module of a site or weight return its input, without a penalty."""
+    module.forward = lambda x, *_, **__: x
+    module.penalty = lambda step: None
+
+
+def _differ(trainer: Trainer, batch: Any, first: _ModelCopy, second: _ModelCopy) -> bool:
+    """Return whether the losses differ in a draw, or else the gradients in the draw whose losses differ most."""
     differences = []
     for draw in range(DRAWS):
         with torch.no_grad():
-            first, second = (float(_loss(trainer, batch, each, draw)) for each in (acting, without))
-        difference = abs(first - second)
-        if not difference <= LOSS_TOLERANCE * max(abs(first), abs(second)):
+            losses = [float(each.loss(trainer, batch, draw)) for each in (first, second)]
+        differences.append(abs(losses[0] - losses[1]))
+        if not differences[-1] <= LOSS_TOLERANCE * max(map(abs, losses)):
             return True
-        differences.append(difference)
     draw = differences.index(max(differences))
-    parameters = [parameter for parameter in trainer.raw_model.parameters() if parameter.requires_grad]
-    gradients = [
-        torch.autograd.grad(_loss(trainer, batch, each, draw), parameters, allow_unused=True)
-        for each in (acting, without)
-    ]
-    return _gradients_differ(*gradients)
+    gradients = [_gradients(each.model, each.loss(trainer, batch, draw)) for each in (first, second)]
+    size = max(float(each.norm()) for each in gradients)
+    return not float((gradients[0] - gradients[1]).norm()) <= GRADIENT_TOLERANCE * size
 
 
-def _gradients_differ(first: Sequence[Tensor | None], second: Sequence[Tensor | None]) -> bool:
-    """Return whether the gradients of a parameter differ beyond rounding."""
-
-    def norm(gradient: Tensor | None) -> float:
-        return 0.0 if gradient is None else float(gradient.norm())
-
-    sizes = [max(norm(a), norm(b)) for a, b in zip(first, second, strict=True)]
-    for a, b, size in zip(first, second, sizes, strict=True):
-        difference = size if a is None or b is None else float((a - b).norm())
-        if size > NOISE * max(sizes) and not difference <= GRADIENT_TOLERANCE * size:
-            return True
-    return False
-
-
-def _loss(trainer: Trainer, batch: Any, acting: Acting, draw: int) -> Tensor:
-    """Return the loss of a batch if only some parts act, without autocasting."""
-    parts = acting.parts
-    regularizer = parts[0].regularizer if len(parts) == 1 else Composition(parts) if parts else None
-    epoch = 1  # the first in which regularizers act that alternate with epochs of plain training
-    with _acting(trainer, acting) as modules:
-        seed_all(derive(trainer.seed, "effect", draw))
-        if regularizer is None:
-            loss = trainer.task.loss(trainer.raw_model, batch)
-        else:
-            loss = regularized_loss(
-                regularizer, trainer.task, trainer.raw_model, batch, trainer.bound_sites, None, epoch
-            )
-        return with_penalty(loss, modules, 0)
-
-
-@contextmanager
-def _acting(trainer: Trainer, acting: Acting) -> Iterator[list[nn.Module]]:
-    """Let only some parts act, at their full strength; yield the modules that may add to the loss."""
-    regularizers = {id(part.regularizer) for part in acting.parts}
-    idle: set[int] = set()
-    before = [(site, site.ratio, site.module) for bound in trainer.bound_sites for site in (bound, *bound.parts)]
-    for bound in trainer.bound_sites:
-        for site in bound.parts or (bound,):
-            on = id(site.regularizer) in regularizers
-            site.ratio = max(site.scheduled_ratio, acting.ratio) if on and site.scheduled_ratio > 0.0 else 0.0
-            if not on and site.module is not None:
-                idle.add(id(site.module))
-                site.module = None
-        if bound.parts:
-            bound.ratio = max(part.ratio for part in bound.parts)
-            modules: list[Any] = [part.module for part in bound.parts if part.module is not None]
-            if bound.module is not None and bound.kind != "weight":
-                bound.module = SiteModules(modules) if len(modules) > 1 else next(iter(modules), None)
-    weights = [
-        module for module in trainer.raw_model.modules() if id(module) in idle if isinstance(module, WeightModule)
-    ]
-    for weight in weights:
-        vars(weight)["forward"] = lambda matrix: matrix
-    try:
-        yield [
-            module
-            for module in trainer.aux_loss_modules
-            if not (isinstance(module, SiteModule | WeightModule) and id(module) in idle)
-        ]
-    finally:
-        for site, ratio, module in before:
-            site.ratio, site.module = ratio, module
-        for weight in weights:
-            vars(weight).pop("forward", None)
-
-
-@contextmanager
-def _without_dropout(model: nn.Module) -> Iterator[None]:
-    """Turn the model's own dropout off, but not what a regularizer does with its output."""
-    modules = [module for module in model.modules() if "Drop" in type(module).__name__]
-    before: list[tuple[nn.Module, str, Any]] = [(module, "p", module.p) for module in modules if hasattr(module, "p")]
-    before += [(module, "training", module.training) for module in modules if not hasattr(module, "p")]
-    for module, name, _ in before:
-        setattr(module, name, 0.0 if name == "p" else False)
-    try:
-        yield
-    finally:
-        for module, name, value in before:
-            setattr(module, name, value)
+def _gradients(model: nn.Module, loss: Tensor) -> Tensor:
+    """Return the gradients of all parameters as one vector on the CPU; 0 if the loss does not depend on them."""
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    gradients = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
+    return torch.cat([gradient.flatten().float().cpu() for gradient in gradients])

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from harness.attention.backends import backend, check_backend
-from harness.attention.fast_torch import fast_torch
 from harness.errors import InputError
 from harness.memory import keep_freed_memory
 from harness.predictions.recorder import Recorder
@@ -20,7 +19,8 @@ from harness.settings import Settings
 from harness.training import checkpoint
 from harness.training.data_loading import SplitBatches
 from harness.training.effect import require_effect
-from harness.training.monte_carlo import drop_nothing, monte_carlo
+from harness.training.monte_carlo import monte_carlo
+from harness.training.regularization import drop_nothing
 from harness.training.train_state import TrainState
 from harness.training.trainer import Trainer
 from harness.trials.alignment import base_trial
@@ -54,7 +54,7 @@ def run_trial(directory: RunDirectory, settings: Settings, stop: Callable[[], bo
         torch.set_num_threads(settings.threads)
     if settings.gpu_share < 1 and settings.uses_cuda():
         torch.cuda.set_per_process_memory_fraction(settings.gpu_share)
-    with backend(settings.backend), fast_torch():
+    with backend(settings.backend):
         trial = directory.trial()
         check_versions(trial)
         task = TASKS.get(trial.task)(trial, settings)

@@ -14,18 +14,12 @@ from typing import Any
 
 import torch
 
-from harness.attention.kernels import cpu_sgemm
-
 LIBRARIES = ("dropbench", "torch", "torchvision", "timm", "transformers", "accelerate", "mmdet", "fairseq", "numpy")
 
 
 def environment(device: torch.device) -> dict[str, Any]:
-    """Return the versions of Python and the libraries, the machine, the device and the number of threads.
-
-    `sgemm` is ``dropbench`` where our own kernel computes matrix products; otherwise there is no such key.
-    """
-    own_sgemm = {"sgemm": "dropbench"} if device.type == "cpu" and cpu_sgemm.is_used() else {}
-    return own_sgemm | {
+    """Return the versions of Python and the libraries, the machine, the device and the number of threads."""
+    return {
         "python": platform.python_version(),
         "platform": platform.platform(),
         "host": socket.gethostname(),

@@ -25,9 +25,8 @@ from harness.settings import Settings
 from harness.training import checkpoint, tracking
 from harness.training.data_loading import SplitBatches, StepBatches, prefetch
 from harness.training.environment import environment
-from harness.training.monte_carlo import bind_trial, drop_nothing
-from harness.training.objective import check_objective, regularized_loss
 from harness.training.processes import Processes
+from harness.training.regularization import bind_trial, check_objective, drop_nothing, regularized_loss
 from harness.training.train_state import SelectedWeights, TrainState
 from harness.trials.alignment import FINETUNE, num_mc_samples, validate_alignment
 from harness.trials.metric import require_numbers

@@ -8,9 +8,6 @@ from typing import Any, NamedTuple
 
 from harness.errors import InputError
 
-RENAMED = {"bits-a-byte": "bits-per-byte"}
-"""Names of metrics up to version 0.1, and their current names."""
-
 TEST = "test"
 
 
@@ -66,7 +63,6 @@ class MetricName(NamedTuple):
     @lru_cache(maxsize=1024)
     def parse(cls, text: str, split: str = TEST) -> MetricName:
         """Read a name as users and databases write it; a name without a split gets `split`."""
-        text = current_name(text)
         prefix, separator, name = text.partition("/")
         return cls(prefix, name) if separator else cls(split, text)
 
@@ -82,10 +78,3 @@ class MetricName(NamedTuple):
     def metric(self) -> str:
         """The metric's name without the condition."""
         return self.name.partition("@")[0]
-
-
-def current_name(text: str) -> str:
-    """Return the current name of a metric; `text` has its current or its old name, with or without a split."""
-    split, slash, name = text.rpartition("/")
-    metric, at, condition = name.partition("@")
-    return f"{split}{slash}{RENAMED.get(metric, metric)}{at}{condition}"

@@ -75,9 +75,10 @@ def package_digest(module: str) -> str:
 
 
 def make_trials(request: TrialRequest, seeds: Iterable[int], settings: Settings) -> list[Trial]:
-    """Return one trial per seed, with the digests of its plug-ins; raise InputError if fields or data do not fit.
+    """Return one trial per seed, with the digests of plug-ins, which the `trial_for` of a user's task may leave out.
 
-    The `trial_for` of a user's task may leave them out. Trials without them that have a run directory keep their ids.
+    Raises:
+        InputError: fields or data do not fit.
     """
     first, *others = seeds
     trial = spec_of(request.task).trial_for(request.model_copy(update={"seed": first}), settings)
@@ -85,9 +86,7 @@ def make_trials(request: TrialRequest, seeds: Iterable[int], settings: Settings)
     parts += [("regularizer", name) for name in part_names(trial.regularizer.name)]
     entries = ((REGISTRIES[key], name) for key, name in parts if name in REGISTRIES.get(key, ()))
     digests = plugin_digests(*entries)
-    if not digests.keys() <= trial.plugins.keys() and not (settings.runs / trial.id).exists():
-        trial = trial.model_copy(update={"plugins": digests | trial.plugins})
-    trial = with_current_versions(trial)
+    trial = with_current_versions(trial.model_copy(update={"plugins": digests | trial.plugins}))
     # Completing a recipe takes a millisecond, and the trials of a configuration differ only in their seed.
     return [trial, *(trial.model_copy(update={"seed": seed}) for seed in others)]
 

@@ -1,6 +1,7 @@
 """Result versions of the engine, tasks, models and regularizers: raised when a change of code changes their numbers.
 
-An item's version is part of every trial that uses it, except for version 1. A task and a regularizer declare it as the
+An item's version is part of every trial that uses it, except for version 1. Version 0 of the engine is that of the
+shipped reference trials, which an earlier state of the code trained. A task and a regularizer declare it as the
 class attribute `result_version`, a model in ``catalog.yaml`` or where it is registered, and the engine here.
 `tests/result_versions` fails when the numbers of an item change and its version does not.
 """
@@ -16,7 +17,7 @@ from harness.regularizers.spec import part_names, result_version_of
 from harness.trials.task import spec_of
 from harness.trials.trial import Trial
 
-ENGINE = 2
+ENGINE = 1
 """The result version of the engine: training loop, optimization, seeding, attention, data loading."""
 
 
@@ -44,9 +45,9 @@ def item_version(item: str) -> int:
 
 
 def with_current_versions(trial: Trial) -> Trial:
-    """Return the trial with the versions of its items that are above 1."""
-    raised = {item: version for item, version in current_versions(trial).items() if version > 1}
-    return trial if raised == trial.result_versions else trial.model_copy(update={"result_versions": raised})
+    """Return the trial with the versions of its items that are not 1."""
+    versions = {item: version for item, version in current_versions(trial).items() if version != 1}
+    return trial if versions == trial.result_versions else trial.model_copy(update={"result_versions": versions})
 
 
 def check_versions(trial: Trial) -> None:
@@ -67,9 +68,9 @@ def version_note(trial: Trial, verb: str = "trained") -> str | None:
 
 def earlier_trials(trial: Trial) -> Iterator[Trial]:
     """Yield the same trial with earlier result versions, the latest first."""
-    items = sorted(trial.result_versions)
-    choices = product(*(range(trial.result_versions[item], 0, -1) for item in items))
+    versions = {"engine": 1, **trial.result_versions}
+    choices = product(*(range(version, -1, -1) for version in versions.values()))
     next(choices)  # the trial itself
-    for versions in sorted(choices, reverse=True, key=sum):
-        raised = {item: version for item, version in zip(items, versions, strict=True) if version > 1}
-        yield trial.model_copy(update={"result_versions": raised})
+    for choice in sorted(choices, reverse=True, key=sum):
+        others = {item: version for item, version in zip(versions, choice, strict=True) if version != 1}
+        yield trial.model_copy(update={"result_versions": others})

@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from harness.deprecation import alias_renamed_methods
 from harness.errors import InputError
 from harness.predictions.recorder import Recorder
 from harness.registry import Registry
 from harness.settings import Settings
 from harness.trials.metric import Metric
 from harness.trials.recipe import Recipe, ResolvedRecipe
-from harness.trials.samples import BodyTokens, Overlays, SampleView
+from harness.trials.sample_view import BodyTokens, Overlays, SampleView
 from harness.trials.trial import Trial, TrialRequest
 
 if TYPE_CHECKING:
@@ -24,15 +23,6 @@ if TYPE_CHECKING:
 Split = Literal["train", "dev", "test"]
 SeedSource = Literal["init", "order", "masks"]
 """Sources of randomness in training: initial weights, order and augmentation of the data, draws of the model."""
-RENAMED_METHODS = {
-    "weight": "num_loss_terms",
-    "steps_an_epoch": "steps_per_epoch",
-    "selecting": "selection_metric",
-    "shown": "sample_view",
-    "marks": "overlays",
-    "without_words": "mask_tokens",
-}
-"""Methods of a task: names up to 0.1, and current names."""
 SUBSET = "subset: "
 """The beginning of a note that the data are a part of the published data."""
 
@@ -80,7 +70,7 @@ def spec_of(name: str) -> type[Task]:
     Raises:
         InputError: the name is unknown, or not that of the class.
     """
-    spec = TASKS.get(name, "spec", "outline")  # plug-ins of 0.1 call the fact "outline"
+    spec = TASKS.get(name, "spec")
     if getattr(spec, "name", None) != (name := TASKS.entry(name).name):
         raise InputError(f"task '{name}': expected `name = \"{name}\"` in {spec!r}")
     return spec
@@ -115,10 +105,6 @@ class Task(ABC):
     metrics: ClassVar[tuple[Metric, ...]]
     result_version: ClassVar[int] = 1
     recorder: Recorder | None = None
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        alias_renamed_methods(cls, RENAMED_METHODS)
 
     def __init__(self, trial: Trial, settings: Settings) -> None:
         self.trial = trial
@@ -299,6 +285,3 @@ class Task(ABC):
         total = self.size(split)
         for start in range(0, total, size):
             yield list(range(start, min(start + size, total)))
-
-
-alias_renamed_methods(Task, RENAMED_METHODS)

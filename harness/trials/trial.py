@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 
 from harness.files import canonical_json
 from harness.regularizers.spec import RegularizerSpec, Scalar
@@ -19,28 +19,23 @@ TRIAL_STATES: tuple[TrialState, ...] = get_args(TrialState)
 FINAL_STATES = frozenset({"succeeded", "failed", "cancelled", "skipped"})
 
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
-RaisedVersion = Annotated[int, Field(ge=2, lt=2**31)]
-PARTIAL = " (partial fingerprint)"
-SMALL = "ag-news conll2000 conll2003 cr enwiki mr multi30k ptb snli subj text trec ud-ewt wmt16-en-de wnut17 yelp13"
-COMPLETE = {"digits", *(f"{name}-synthetic" for name in SMALL.split())}
-"""Data of DropBench's own that the fingerprints of version 0.1 cover completely."""
+
+
+def _not_one(version: int) -> int:
+    if version == 1:
+        raise ValueError("version 1 is not stored")
+    return version
+
+
+OtherVersion = Annotated[int, Field(ge=0, lt=2**31), AfterValidator(_not_one)]
+"""A result version that is not 1."""
 
 
 class DataRef(StrictModel):
-    """A data set by name, and a fingerprint of its files, so that different data are never mixed.
-
-    `partial` is true for a fingerprint of version 0.1 that covers only parts of the files. It is not part of a trial's
-    identity, and version 0.1 did not store it.
-    """
+    """A data set by name, and a fingerprint of its files, so that different data are never mixed."""
 
     name: str
     fingerprint: str
-    partial: bool = False
-
-    @property
-    def label(self) -> str:
-        """The fingerprint, marked if it is partial."""
-        return self.fingerprint + PARTIAL if self.partial else self.fingerprint
 
 
 class WeightsRef(StrictModel):
@@ -70,12 +65,12 @@ class Trial(FiniteModel):
     overrides: dict[str, Scalar] = Field(default_factory=dict)
     recipe: dict[str, Any]
     plugins: dict[str, str] = Field(default_factory=dict)
-    result_versions: dict[str, RaisedVersion] = Field(default_factory=dict)
+    result_versions: dict[str, OtherVersion] = Field(default_factory=dict)
     seed: Seed
 
     def config(self) -> dict[str, Any]:
         """Return everything that identifies the trial except its seed."""
-        config = self._to_dict(exclude={"seed": True, "data": {"partial"}})
+        config = self._to_dict(exclude={"seed"})
         if config["weights"]:
             del config["weights"]["path"]
         return config
@@ -120,22 +115,15 @@ class Trial(FiniteModel):
             copy.__dict__.pop(cached, None)
         return copy
 
-    def as_stored(self) -> Trial:
-        """Return a trial that was read from a file or a database; mark its fingerprint if version 0.1 wrote it."""
-        if "partial" in self.data.model_fields_set:
-            return self
-        partial = self.data.name not in COMPLETE
-        return self.model_copy(update={"data": self.data.model_copy(update={"partial": partial})})
-
     def to_json(self) -> str:
         """Return canonical JSON, which `from_json` reads."""
         return canonical_json(self._to_dict())
 
     @classmethod
     def from_json(cls, text: str | bytes, where: Path | str = "trial") -> Trial:
-        """Read a trial; raise InputError if the text is not a trial, or one of a newer version."""
+        """Read a trial; raise InputError if the text is not one."""
         try:
-            return cls.model_validate_json(text).as_stored()
+            return cls.model_validate_json(text)
         except ValidationError as error:
             raise input_error(error, str(where), f"field in {where}", cls.model_fields) from None
 

@@ -1,1 +1,1 @@
-"""Commands that need several floors: run, enqueue, submit, status, analyze, report, dashboard, list and more."""
+"""Commands that need several levels: run, enqueue, submit, status, analyze, report, dashboard, list and more."""

@@ -31,12 +31,13 @@ from tasks.completion import complete_data
 
 app = typer.Typer(rich_markup_mode=None)
 
-Kind = Literal["tasks", "models", "data", "regularizers", "schedules", "suites", "published"]
+Kind = Literal["tasks", "models", "sites", "data", "regularizers", "schedules", "suites", "published"]
 """The kinds of items that can be listed."""
 
 NAMES = {
-    "tasks": complete_task, "models": complete_model, "data": complete_data, "regularizers": complete_regularizer,
-    "schedules": complete_schedule, "suites": complete_suite, "published": complete_suite,
+    "tasks": complete_task, "models": complete_model, "sites": complete_model, "data": complete_data,
+    "regularizers": complete_regularizer, "schedules": complete_schedule, "suites": complete_suite,
+    "published": complete_suite,
 }  # fmt: skip
 """The completion of their names."""
 
@@ -59,7 +60,7 @@ def _complete_analyzed(context: typer.Context, incomplete: str) -> list[Item]:
     epilog=examples(
         "list suites",
         "list models text-classification",
-        "list models --sites vit-digits --regularizer dropkey:ratio=0.2",
+        "list sites vit-digits --regularizer dropkey:ratio=0.2",
     ),
 )
 def list_(
@@ -67,40 +68,46 @@ def list_(
     name: Annotated[
         str,
         typer.Argument(
-            help="Only this item; for models and data, also those of this task.", autocompletion=_complete_listed
+            help="Only this item; for models and data, also those of this task; for sites, a model.",
+            autocompletion=_complete_listed,
         ),
     ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    sites: Annotated[
-        str | None,
-        typer.Option(help="List the attention sites of this model instead.", autocompletion=complete_model),
-    ] = None,
     regularizer: Annotated[
         str,
         typer.Option(
-            help="With --sites: the regularizer to bind, as name:key=value,schedule=….",
+            help="With sites: the regularizer to bind, as name:key=value,schedule=….",
             autocompletion=complete_regularizer,
         ),
     ] = "dropkey:ratio=0.3,schedule=decreasing",
 ) -> None:
-    """List tasks, models, data sets, regularizers, schedules, suites or published values."""
+    """List tasks, models, the sites of a model, data sets, regularizers, schedules, suites or published values."""
     from jobs.cli.listing import card_lines, list_items, list_sites, published_lines, regularizer_item
 
-    listed = list_sites(sites, regularizer) if sites else list_items(kind)
+    if kind == "sites":
+        if not name:
+            raise InputError("list sites: expected a MODEL: run `dropbench list models`")
+        print_items(list_sites(name, regularizer), as_json)
+        return
+    listed = list_items(kind)
     items = [item for item in listed if name in ("", *map(item.get, ("name", "suite", "kind")), *item.get("tasks", ()))]
     if name and not items:
         raise unknown_name(f"item of {kind}", name, {str(item.get("name", item.get("suite"))) for item in listed})
-    if name and kind == "regularizers" and not sites:
+    if name and kind == "regularizers":
         items = [regularizer_item(name)]
         if not as_json:
             typer.echo("\n".join(card_lines(items[0])))
             return
-    if kind == "published" and not sites and not as_json:
+    if kind == "published" and not as_json:
         items = published_lines(items)
     elif not as_json:  # readers of a table do not need import paths, and tasks make the list of models too wide
-        hidden = ("spec", "outline", "" if name else "tasks")
+        hidden = ("spec", "published", "licence", "home", "folder", "synthetic", "" if name else "tasks")
         items = [{key: value for key, value in item.items() if key not in hidden} for item in items]
     print_items(items, as_json)
+    if kind == "data" and not name and not as_json:
+        typer.echo(f"\nSearched {Settings.from_environment().data} (DROPBENCH_DATA).")
+        typer.echo("`dropbench data fetch NAME` prints how to obtain a set.")
+        typer.echo("NAME-synthetic is a small generated set in the same format.")
 
 
 @app.command(

@@ -9,12 +9,13 @@ from typing import Any
 
 from harness.errors import InputError
 from harness.models.catalog import MODELS
-from harness.registry import Registry
+from harness.registry import Entry, Registry
 from harness.regularizers import REGULARIZERS
 from harness.regularizers.cards import find_card
 from harness.regularizers.composition import part_ratios
 from harness.regularizers.schedules import SCHEDULES
 from harness.regularizers.spec import build_regularizer, complete_spec, describe_parameters, parse_spec
+from harness.settings import Settings
 from harness.suites.cell import Cell
 from harness.suites.suite import load_suite, suite_names
 from harness.trials.result_versions import item_version
@@ -23,6 +24,12 @@ from harness.trials.task import TASKS
 
 def list_items(kind: str) -> list[dict[str, Any]]:
     """Return the items of a kind: tasks, models, data, regularizers, schedules, suites, or published values."""
+    if kind == "data":  # the other kinds need not wait for this import
+        from tasks.data import DATASETS
+        from tasks.data.check import list_datasets
+
+        statuses = list_datasets(Settings.from_environment())
+        return [{**status.to_json(), **_plugin(DATASETS.entry(status.dataset.name))} for status in statuses]
     if kind == "suites":
         return [_suite(name) for name in suite_names()]
     if kind == "published":
@@ -32,17 +39,13 @@ def list_items(kind: str) -> list[dict[str, Any]]:
     if kind == "regularizers":
         return [_regularizer(name) for name in REGULARIZERS]
     registries: dict[str, Registry[Any]] = {"tasks": TASKS, "schedules": SCHEDULES}
-    if kind == "data":  # the other kinds need not wait for this import
-        from tasks.data import DATASETS
-
-        registries["data"] = DATASETS
     return [
         {
             "name": entry.name,
             **entry.facts,
-            **_raised(f"{kind[:-1]} {entry.name}"),
+            **_version_fact(f"{kind[:-1]} {entry.name}"),
             "help": entry.help,
-            **({"plugin": entry.plugin} if entry.plugin else {}),
+            **_plugin(entry),
         }
         for entry in map(registries[kind].entry, registries[kind])
     ]
@@ -123,9 +126,12 @@ def _regularizer(name: str) -> dict[str, Any]:
     entry = REGULARIZERS.entry(name)
     card = find_card(name)
     facts = {key: value for key, value in entry.facts.items() if key != "card"}
-    plugin = {"plugin": entry.plugin} if entry.plugin else {}
-    facts |= _raised(f"regularizer {entry.name}")
-    return {"name": entry.name, "acts_on": card.acts_on if card else "", **facts, "help": entry.help, **plugin}
+    facts |= _version_fact(f"regularizer {entry.name}")
+    return {"name": entry.name, "acts_on": card.acts_on if card else "", **facts, "help": entry.help, **_plugin(entry)}
+
+
+def _plugin(entry: Entry) -> dict[str, str]:
+    return {"plugin": entry.plugin} if entry.plugin else {}
 
 
 def _model(name: str) -> dict[str, Any]:
@@ -134,15 +140,15 @@ def _model(name: str) -> dict[str, Any]:
     if parameters is None and "sample" in entry.facts:
         with suppress(Exception, SystemExit):  # a plug-in's model that cannot be built is listed nevertheless
             parameters = sum(parameter.numel() for parameter in build_for_sample(name).parameters())
-    facts = {"parameters": parameters, "tasks": list(entry.facts.get("tasks", TASKS)), **_raised(f"model {name}")}
+    facts = {"parameters": parameters, "tasks": list(entry.facts.get("tasks", TASKS)), **_version_fact(f"model {name}")}
     return {"name": name, **facts, "help": entry.help}
 
 
-def _raised(item: str) -> dict[str, int]:
-    """Return an item's result version if it is above 1."""
+def _version_fact(item: str) -> dict[str, int]:
+    """Return an item's result version if it is not 1."""
     with suppress(Exception, SystemExit):  # a plug-in's item that is broken is listed nevertheless
         version = item_version(item)
-        return {"result_version": version} if version > 1 else {}
+        return {"result_version": version} if version != 1 else {}
     return {}
 
 

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import wraps
 from inspect import Parameter, Signature, signature
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from db.cli.completion import complete_filter
-from harness.cli.completion import complete_model, complete_regularizer, complete_schedule, complete_task, one_of
+from harness.cli.completion import complete_model, complete_regularizer, complete_task, one_of
+from harness.errors import InputError, unknown_name
 from harness.settings import BACKENDS, DEVICES, MAX_SEEDS, Settings
 from tasks.completion import complete_data
 
+if TYPE_CHECKING:
+    from jobs.submission.dispatch import Plan
+
+SELECTION = "Selection by the dev score"
+RUNTIME = "How trials run, which changes no trial"
+"""Groups of options in a command's help."""
+
 Seeds = Annotated[int | None, typer.Option(min=1, max=MAX_SEEDS, metavar="N", help="Seeds 0 to N-1, or the preset's.")]
-Data = Annotated[
-    list[str] | None,
-    typer.Option("--data", metavar="NAME=PATH", help="Folder of a data set.", autocompletion=complete_data),
-]
 Filter = Annotated[
     list[str],
     typer.Argument(
@@ -89,22 +94,24 @@ class TrialOptions:
     task: Annotated[
         str | None, typer.Option(metavar="NAME", help="Task, without a SUITE.", autocompletion=complete_task)
     ] = None
-    schedule: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Schedule of the ratio, without a SUITE.", autocompletion=complete_schedule),
-    ] = None
     weights: Annotated[
         str | None, typer.Option(metavar="PATH", help="Initial weights: a file, or a transformers folder.")
     ] = None
     sweep: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="KEY=VALUES", help="Select by dev score: ratio=0.1,0.2, window=1..3, set.lr=1e-4,1e-3; none."
+            metavar="KEY=VALUES",
+            help="Select by dev score: ratio=0.1,0.2, window=1..3, set.lr=1e-4,1e-3; none.",
+            rich_help_panel=SELECTION,
         ),
     ] = None
     search: Annotated[
         str | None,
-        typer.Option(metavar="KEY=VALUE,…", help="Search instead of a grid: sampler, candidates, pruner, seed, batch."),
+        typer.Option(
+            metavar="KEY=VALUE,…",
+            help="Search instead of a grid: sampler, candidates, pruner, seed, batch.",
+            rich_help_panel=SELECTION,
+        ),
     ] = None
 
 
@@ -112,31 +119,35 @@ class TrialOptions:
 class RuntimeOptions:
     """The options that do not change what a trial is."""
 
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.", autocompletion=one_of(*DEVICES))] = "auto"
+    device: Annotated[
+        str, typer.Option(help="auto, cpu or cuda.", autocompletion=one_of(*DEVICES), rich_help_panel=RUNTIME)
+    ] = "auto"
     backend: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
             help="Backend of attention with dropout: auto, eager, cpu or triton.",
             autocompletion=one_of(*BACKENDS),
+            rich_help_panel=RUNTIME,
         ),
     ] = None
-    compile: Annotated[bool, typer.Option("--compile", help="Compile models with torch.compile.")] = False
+    compile: Annotated[
+        bool, typer.Option("--compile", help="Compile models with torch.compile.", rich_help_panel=RUNTIME)
+    ] = False
     threads: Annotated[
         int | None,
-        typer.Option(min=1, max=4096, metavar="N", help="CPU threads per trial; default: 1, with GPUs cores/workers."),
-    ] = None
-    checkpoint_seconds: Annotated[
-        float, typer.Option(min=0, max=1e9, metavar="SECONDS", help="Time between two checkpoints.")
-    ] = 300.0
-    track: Annotated[
-        list[str] | None,
         typer.Option(
-            metavar="NAME",
-            help="Also log to tensorboard, wandb or mlflow.",
-            autocompletion=one_of("tensorboard", "wandb", "mlflow"),
+            min=1,
+            max=4096,
+            metavar="N",
+            help="CPU threads per trial; default: 1, with GPUs cores/workers.",
+            rich_help_panel=RUNTIME,
         ),
     ] = None
+    checkpoint_seconds: Annotated[
+        float,
+        typer.Option(min=0, max=1e9, metavar="SECONDS", help="Time between two checkpoints.", rich_help_panel=RUNTIME),
+    ] = 300.0
 
     def to_settings(self, data: list[str] | None = None) -> Settings:
         """Return the settings of the environment with these options, and with the folders of ``--data NAME=PATH``.
@@ -148,9 +159,44 @@ class RuntimeOptions:
 
         options = {name: getattr(self, name) for name in ("device", "checkpoint_seconds", "compile")}
         settings = Settings.from_environment(**options, **({} if self.backend is None else {"backend": self.backend}))
-        names = [name for text in self.track or () for name in text.split(",") if name]
-        settings = replace(settings, trackers=checked_trackers([*settings.trackers, *names]))
+        settings = replace(settings, trackers=checked_trackers(settings.trackers))
         return with_folders(settings, data)[0]
+
+
+def runtime_settings(runtime: RuntimeOptions, data: list[str] | None, executor: str) -> Settings:
+    """Return the settings, checked against this machine unless trials run on a cluster, where each checks its node."""
+    settings = runtime.to_settings(data)
+    if executor != "slurm" and (settings.device == "cuda" or settings.backend != "auto"):
+        from harness.attention.backends import check_backend
+
+        check_backend(settings.backend, cuda=settings.uses_cuda())
+    return settings
+
+
+def make_plan(
+    executor: str,
+    parallel: int | None,
+    executors: tuple[str, ...],
+    *,
+    threads: int | None = None,
+    device: str = "auto",
+) -> Plan:
+    """Return the workers and the CPU threads of each.
+
+    The default number of threads does not depend on that of the workers: on a CPU, it changes the last digits. With
+    GPUs it does, because threads only prepare the data.
+    """
+    from jobs.submission.dispatch import Plan, local_devices
+
+    if executor not in executors:
+        raise unknown_name("executor", executor, executors)
+    if executor == "slurm":
+        if threads is not None:
+            raise InputError("--threads: not with --executor slurm: set `cpus` in the cluster profile")
+        return Plan(executor, throttle=parallel)
+    cores, gpus = len(os.sched_getaffinity(0)), len(local_devices(device))
+    workers = parallel or gpus or max(1, cores // (threads or 1))
+    return Plan(executor, workers, threads or (max(1, cores // workers) if gpus else 1))
 
 
 def with_folders(settings: Settings, data: list[str] | None) -> tuple[Settings, list[str]]:

@@ -1,33 +1,31 @@
-"""The query commands ``dropbench results``, ``compare`` and ``rank``."""
+"""The query commands ``dropbench results`` and ``dropbench compare``."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from db.cli.completion import complete_filter
-from db.cli.output import Json, Output, With, emit, opened, split
-from harness.cli.completion import complete_metric
+from db.cli.output import Json, Output, RowsFormat, With, checked_format, emit, opened, print_rows, split
+from harness.cli.completion import Item, complete_metric, complete_run
 from harness.cli.examples import examples
 from harness.errors import InputError
 from harness.settings import Settings
+from jobs.predictions.examples import Split, print_examples
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from db.report.formats.listing import TextTable
 
-app = typer.Typer(no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True, add_completion=False)
 
 
-RowsFormat = Literal["table", "json", "md", "csv", "tex", "parquet"]
-Kind = TypeVar("Kind", bound=str)
-RankingFormat = Literal["table", "json", "md", "csv", "tex", "parquet", "png", "svg"]
+CompareFormat = Literal["table", "json", "md", "csv", "tex", "parquet", "png", "svg"]
 Words = Annotated[
     list[str] | None,
     typer.Argument(
@@ -45,6 +43,11 @@ Metric = Annotated[
     ),
 ]
 Format = Annotated[RowsFormat, typer.Option("--format", help="Output format.")]
+Limit = Annotated[int | None, typer.Option(min=1, metavar="N", help="Print only the first N rows.")]
+Examples = Annotated[
+    Split | None,
+    typer.Option("--examples", help="Instead: stored predictions for each example of this split of the data."),
+]
 
 
 @app.command(
@@ -52,6 +55,7 @@ Format = Annotated[RowsFormat, typer.Option("--format", help="Output format.")]
         "results dropkey/table1 regularizer=dropkey 'ratio<0.3'",
         "results --group-by regularizer --metric accuracy --format md",
         "results 3fa9 --curve train/loss --every 100",
+        "results 3fa9 --examples test --limit 20",
     )
 )
 def results(
@@ -67,7 +71,8 @@ def results(
     every: Annotated[int, typer.Option(min=1, metavar="N", help="Print every N-th point of a curve and the last.")] = 1,
     wide: Annotated[bool, typer.Option("--wide", help="Print one column per metric instead of one row.")] = False,
     sort: Annotated[list[str] | None, typer.Option(metavar="KEY", help="Sort by a column; -KEY: descending.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="Print only the first N rows.")] = None,
+    limit: Limit = None,
+    example_split: Examples = None,
     beside: With = None,
     kind: Format = "table",
     output: Output = None,
@@ -79,14 +84,20 @@ def results(
     from db.queries.statistics import DEFAULT_AGGREGATES
     from db.reference.describe import describe
     from db.reference.merge import opened_with
-    from db.report.formats import listing
+    from db.report.formats.listing import results_table
     from jobs.queue.reconcile import refresh
 
     if curve is not None and (metric or wide):
         raise InputError(f"--curve {curve}: prints the points of one curve: expected no --metric or --wide")
     if every > 1 and curve is None:
         raise InputError("--every: expected --curve NAME, too")
-    kind = _checked(kind, output, as_json)
+    kind = checked_format(kind, output, as_json)
+    if example_split is not None:
+        others = {"metric": metric, "curve": curve, "wide": wide, "group-by": group_by, "aggregate": aggregate}
+        if option := next((name for name, value in {**others, "sort": sort}.items() if value), None):
+            raise InputError(f"--examples {example_split}: lists single examples: expected no --{option}")
+        print_examples(" ".join(words or ()), None, example_split, kind, output, beside=beside, limit=limit)
+        return
     options = {"group_by": split(group_by), "aggregates": split(aggregate) or DEFAULT_AGGREGATES}
     settings = Settings.from_environment()
     with opened(settings) as own:
@@ -100,31 +111,82 @@ def results(
             machines = describe(store, settings.runs)
     rows = sort_rows(pivot(rows) if wide else rows, split(sort), limit)
     dated = not current and any(row.get("state") in ("submitted", "running") for row in rows)
-    below = ["submitted, running: at the last `dropbench collect` on the machine with their run directories"] * dated
+    below = ["submitted, running: at the last `dropbench status` on the machine with their run directories"] * dated
     below += machines
-    _print(rows, kind, output, lambda: (*listing.results_table(rows), below), empty)
+    print_rows(rows, kind, output, lambda: replace(results_table(rows), below=below), empty)
 
 
-Side = Annotated[
-    str,
-    typer.Argument(
-        help="A filter in quotes; or a database or exported folder, and a filter for it.",
-        autocompletion=complete_filter,
-    ),
-]
+def _complete_side(incomplete: str) -> list[Item]:
+    """Complete the id of a trial, or a word of a filter."""
+    return list({**dict(complete_run(incomplete)), **dict(complete_filter(incomplete))}.items())
 
 
 @app.command(
     epilog=examples(
         "compare regularizer=none 'regularizer=dropkey ratio=0.3'",
         "compare colleague.db dropkey/table1 --metric accuracy",
+        "compare 3fa9 81c0 --examples test",
+        "compare --rank preset=mini --by ratio",
     )
 )
 def compare(
-    old: Side, new: Side, metric: Metric = None, beside: With = None, kind: Format = "table", output: Output = None,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="OLD NEW",
+            help="Filters in quotes, trials, or databases, each with a filter; with --rank: FILTER",
+            autocompletion=_complete_side,
+        ),
+    ] = None,
+    metric: Metric = None,
+    example_split: Examples = None,
+    rank: Annotated[
+        bool, typer.Option("--rank", help="Instead: rank regularizers over tasks, data and models, against none.")
+    ] = False,
+    by: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY", help="With --rank: split regularizers by a parameter, schedule or align."),
+    ] = None,
+    limit: Limit = None,
+    beside: With = None,
+    kind: Annotated[
+        CompareFormat, typer.Option("--format", help="Output format; with --rank, png or svg: a diagram.")
+    ] = "table",
+    output: Output = None,
     as_json: Json = False,
+) -> None:
+    """Compare two filters, trials or databases: old, new, and the change, paired by seed if possible.
+
+    With --examples, the two are tested on the same examples, and those that they predict differently are listed.
+    Intervals and p-values are over the examples of the split: they say how far other examples could change the
+    result. The deviation over seeds says how far other seeds could.
+    """
+    kind = checked_format(kind, output, as_json)
+    if rank:
+        if example_split is not None:
+            raise InputError(f"--examples {example_split}: expected no --rank")
+        _rank(words or (), metric, by, limit, beside, kind, output)
+        return
+    if by:
+        raise InputError(f"--by {by[0]}: expected --rank, too")
+    sides = words or []
+    if len(sides) != 2:
+        raise InputError(f"compare: expected two sides, OLD and NEW, or --rank, not {len(sides)}")
+    old, new = sides
+    if example_split is not None:
+        if metric:
+            raise InputError(f"--examples {example_split}: compares every metric: expected no --metric")
+        print_examples(old, new, example_split, kind, output, beside=beside, limit=limit)
+    elif kind == "png" or kind == "svg":
+        raise InputError(f"--format {kind}: expected --rank, too")
+    else:
+        _compare(old, new, metric, limit, beside, kind, output)
+
+
+def _compare(
+    old: str, new: str, metric: list[str] | None, limit: int | None, beside: str | None,
+    kind: RowsFormat, output: Path | None,
 ) -> None:  # fmt: skip
-    """Compare two filters, suites or databases: old, new, and the change, paired by seed if possible."""
     from db.queries.compare import compare as compare_sides
     from db.queries.compare import read_sides
     from db.reference.describe import describe
@@ -133,7 +195,6 @@ def compare(
     from db.schema.connection import reading
     from jobs.queue.reconcile import refresh
 
-    kind = _checked(kind, output, as_json)
     settings = Settings.from_environment()
     with opened(settings) as own:
         refresh(own, settings)
@@ -144,53 +205,43 @@ def compare(
                 _open_side(old.split(), connection) as old_side,
                 _open_side(new.split(), connection) as new_side,
             ):
-                rows = compare_sides(*read_sides((old_side, new_side), split(metric)))
-    above, texts, below = comparison_table(rows)
-    _print(rows, kind, output, lambda: (above, texts, [*below, *machines]), "no results on either side")
+                rows = compare_sides(*read_sides((old_side, new_side), split(metric)))[:limit]
+    table = comparison_table(rows)
+    table.below = [*table.below, *machines]
+    print_rows(rows, kind, output, lambda: table, "no results on either side")
 
 
-@app.command(epilog=examples("rank", "rank preset=mini --by ratio --format md"))
-def rank(
-    words: Words = None,
-    metric: Metric = None,
-    by: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY", help="Split regularizers by a parameter, such as ratio, or by schedule or align."),
-    ] = None,
-    beside: With = None,
-    kind: Annotated[
-        RankingFormat, typer.Option("--format", help="Output format; png and svg: a critical-difference diagram.")
-    ] = "table",
-    output: Output = None,
-    as_json: Json = False,
-) -> None:
-    """Rank regularizers over tasks, data and models, with their improvement over none."""
+def _rank(
+    words: Sequence[str], metric: list[str] | None, by: list[str] | None, limit: int | None, beside: str | None,
+    kind: CompareFormat, output: Path | None,
+) -> None:  # fmt: skip
     from db.queries.rank import rank as rank_regularizers
     from db.reference.describe import describe
     from db.reference.merge import opened_with
-    from db.report.formats.comparison_tables import ranking_legend, ranking_table
-    from db.report.formats.listing import to_json
+    from db.report.formats.comparison_tables import ranking_table
+    from db.report.formats.writers import to_json
     from db.report.view.choices import choices_of
     from jobs.queue.reconcile import refresh
 
-    kind = _checked(kind, output, as_json)
+    if limit is not None:
+        raise InputError(f"--limit {limit}: a ranking is of all regularizers: pass a FILTER")
     settings = Settings.from_environment()
     with opened(settings) as own:
         refresh(own, settings)
         with opened_with(own, beside) as store:
             choices = choices_of(store)
             ranking = rank_regularizers(
-                store, words or (), split(metric), split(by), chosen=choices.chosen, left_out=choices.others
+                store, words, split(metric), split(by), chosen=choices.chosen, left_out=choices.others
             )
             ranking.notes += [*choices.notes, *describe(store, settings.runs)]
     if kind == "png" or kind == "svg":
         from db.report.figures.critical_difference import critical_difference_diagram
 
-        return emit(critical_difference_diagram(ranking, kind), output)
-    if kind == "json":
-        return emit(to_json(asdict(ranking)), output)
-    notes = [*ranking_legend(ranking), *ranking.notes]
-    return _print(ranking.rows, kind, output, lambda: ([], ranking_table(ranking), notes), "no results to rank")
+        emit(critical_difference_diagram(ranking, kind), output)
+    elif kind == "json":
+        emit(to_json(asdict(ranking)), output)
+    else:
+        print_rows(ranking.rows, kind, output, lambda: ranking_table(ranking), "no results to rank")
 
 
 @contextlib.contextmanager
@@ -207,37 +258,4 @@ def _open_side(words: Sequence[str], connection: Connection) -> Iterator[tuple[C
 
 def _is_source(word: str) -> bool:
     path = Path(word)
-    exported = any((path / f"trials.{kind}").is_file() for kind in ("csv", "parquet"))
-    return "://" in word or path.is_file() or exported or path.suffix in (".db", ".sqlite")
-
-
-def _checked(kind: Kind, output: Path | None, as_json: bool) -> Kind | Literal["json"]:
-    if as_json:
-        return "json"
-    if kind in ("parquet", "png") and output is None:
-        raise InputError(f"--format {kind}: expected a file: `-o PATH`")
-    return kind
-
-
-def _print(
-    rows: Sequence[Mapping[str, Any]],
-    kind: RowsFormat,
-    output: Path | None,
-    table: Callable[[], tuple[Sequence[str], TextTable, Sequence[str]]],
-    empty: str,
-) -> None:
-    """Print rows; `table` returns their readable form: lines above, header and texts, lines below."""
-    from db.report.formats import listing
-
-    if kind == "parquet":
-        return emit(listing.to_parquet(rows), output)
-    if kind in ("json", "csv"):
-        return emit(listing.to_json(rows) if kind == "json" else listing.to_csv(rows), output)
-    above, texts, below = table()
-    if kind in ("md", "tex"):
-        return emit((listing.to_markdown if kind == "md" else listing.to_latex)(texts, above, below), output)
-    if not rows:
-        return emit(empty, output)
-    if output is None:
-        return listing.print_listing(texts, above, below)
-    return emit(listing.to_text(texts, above, below), output)
+    return "://" in word or path.is_file() or path.suffix in (".db", ".sqlite")

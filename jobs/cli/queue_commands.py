@@ -1,4 +1,4 @@
-"""The commands on queued trials: `dropbench status`, `watch`, `logs`, `cancel`, `retry`, `collect`, `gc`."""
+"""The commands on queued trials: `dropbench status`, `logs`, `cancel`, `retry`, `gc`."""
 
 from __future__ import annotations
 
@@ -35,52 +35,49 @@ RUN_THEM = "run `dropbench submit` or `dropbench run SUITE`"
 
 
 @contextlib.contextmanager
-def _open_store(*, create: bool = False) -> Iterator[tuple[Store, Settings]]:
+def _open_store() -> Iterator[tuple[Store, Settings]]:
     from db.store.store import open_store
 
     settings = Settings.from_environment()
-    with open_store(settings.database, create=create) as store:
+    with open_store(settings.database, create=False) as store:
         yield store, settings
 
 
-@app.command(epilog=examples("status", "status --usage --by user"))
+@app.command(epilog=examples("status", "status --watch", "status --usage user"))
 def status(
+    watch: Annotated[bool, typer.Option("--watch", help="Follow the trials until none is active.")] = False,
     usage: Annotated[
-        bool, typer.Option("--usage", help="Print the resources used by collected attempts instead.")
+        str | None,
+        typer.Option(
+            metavar="suite|user|attempt",
+            help="Print the resources used by attempts instead, by suite, user or attempt.",
+            autocompletion=one_of("suite", "user", "attempt"),
+        ),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON and nothing else; with --watch, a line per change.")
     ] = False,
-    by: Annotated[
-        str,
-        typer.Option(help="With --usage: suite, user or attempt.", autocompletion=one_of("suite", "user", "attempt")),
-    ] = "suite",
-    as_json: Json = False,
 ) -> None:
-    """Count the trials by state. Reads the run directories of active trials, and changes nothing."""
-    from jobs.queue.status import print_usage, read_status, render
-
-    with _open_store() as (store, settings):
-        if usage:
-            print_usage(store, by, as_json=as_json)
-            return
-        counts = read_status(store, settings)
-    typer.echo(json.dumps(counts.to_json()) if as_json else render(counts))
-
-
-@app.command(epilog=examples("watch", "watch --interval 10"))
-def watch(
-    interval: Annotated[
-        float, typer.Option(min=0.1, max=1e9, metavar="SECONDS", help="Time between two updates.")
-    ] = 2.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON whenever the counts change.")] = False,
-) -> None:
-    """Follow the trials until none is active, and keep the database up to date meanwhile."""
-    from jobs.queue.status import explain_waiting, read_status
+    """Count the trials by state, after updating the database from the run directories on this machine."""
+    from jobs.queue.reconcile import refresh
+    from jobs.queue.status import explain_waiting, print_usage, read_status, render
     from jobs.queue.watch import watch as watch_trials
 
+    if watch and usage is not None:
+        raise InputError("--usage: expected no --watch")
     with _open_store() as (store, settings):
-        queued = watch_trials(store, settings, interval, as_json=as_json)
-        lines = explain_waiting(read_status(store, settings).reasons)
-    if queued:
-        typer.echo("\n".join([f"{count_of(queued, 'trial')} queued without workers: {RUN_THEM}.", *lines]), err=as_json)
+        queued = watch_trials(store, settings, as_json=as_json) if watch else 0
+        if not watch:
+            refresh(store, settings)
+        if usage is not None:
+            print_usage(store, usage, as_json=as_json)
+            return
+        counts = read_status(store, settings)
+    if not watch:
+        typer.echo(json.dumps(counts.to_json()) if as_json else render(counts))
+    elif queued:
+        lines = [f"{count_of(queued, 'trial')} queued without workers: {RUN_THEM}.", *explain_waiting(counts.reasons)]
+        typer.echo("\n".join(lines), err=as_json)
 
 
 @app.command(epilog=examples("logs 3fa9", "logs 3fa9 --follow"))
@@ -165,27 +162,12 @@ def retry(words: Filter, as_json: Json = False) -> None:
     typer.echo(f"Requeued {count_of(len(requeued), 'trial')}: {RUN_THEM}.")
 
 
-@app.command(epilog=examples("collect"))
-def collect(as_json: Json = False) -> None:
-    """Bring the database up to date with the run directories."""
-    from jobs.queue.reconcile import collect as collect_trials
-
-    with _open_store(create=True) as (store, settings):
-        changed = collect_trials(store, settings, thorough=True)
-    if as_json:
-        typer.echo(json.dumps(changed))
-        return
-    for id, state in changed.items():
-        typer.echo(f"{id} {state}")
-    typer.echo(f"{count_of(len(changed), 'trial')} changed state.")
-
-
 @app.command(epilog=examples("gc --dry-run", "gc dropkey/table1 --older-than 7 --weights"))
 def gc(
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[FILTER…]",
+            metavar="FILTER",
             help="Only the run directories of these trials.",
             autocompletion=complete_filter,
         ),

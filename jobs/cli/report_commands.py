@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from db.cli.output import Json, Output, With, emit, opened, show
+from db.cli.output import Json, Output, With, emit, opened, show_suite_table
 from harness.cli.completion import complete_suite
 from harness.cli.examples import examples
 from harness.errors import InputError, count_of
@@ -68,8 +68,8 @@ def report(
     It has the cells of all requests (by `run`, `enqueue`) that train alike, each of the newest. Data are not needed.
     """
     from db.reference.merge import opened_with
-    from db.report.formats.escaping import plain
     from db.report.view.build import build_view
+    from harness.cli.plain_text import plain
     from jobs.cli.suite_table import suite_table
     from jobs.queue.reconcile import refresh
 
@@ -108,9 +108,7 @@ def _emit(view: View, kind: ReportFormat, page: str, output: Path | None, settin
 
         emit(figure(view, settings.runs), output)
     elif kind == "table":
-        from db.report.formats.terminal import print_suite_table
-
-        show(lambda console: print_suite_table(view, console), output)
+        show_suite_table(view, output)
     else:
         write: dict[str, Callable[[View], str | bytes]] = {
             "md": documents.as_markdown, "tex": documents.as_latex, "csv": documents.as_csv,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shlex
 import sys
 from dataclasses import asdict
@@ -16,37 +15,33 @@ from db.cli.completion import complete_filter
 from db.cli.output import Json, With
 from harness.cli.completion import Item, complete_suite, completer, one_of
 from harness.cli.examples import examples
-from harness.errors import InputError, count_of, unknown_name
-from jobs.cli.options import Data, RuntimeOptions, TrialOptions, expand_options
+from harness.cli.option_groups import GroupedCommand
+from harness.errors import InputError, count_of
+from jobs.cli.options import RuntimeOptions, TrialOptions, expand_options, make_plan, runtime_settings
 
 if TYPE_CHECKING:
+    from db.store.store import Enqueued, Store
     from harness.settings import Settings
     from jobs.queue.request import Requested
     from jobs.queue.run_loop import RunSummary
-    from jobs.submission.dispatch import Plan
 
 app = typer.Typer(no_args_is_help=True)
 
 
-def _profiles(word: str) -> list[Item]:
-    from jobs.slurm.profile import profile_names
-
-    return [(name, "") for name in profile_names()]
-
-
 @app.command(
+    cls=GroupedCommand,
     epilog=examples(
         "run quickstart",
         "run dropkey/table1 --data cifar100 --seeds 3 --set steps=200",
         "run quickstart --regularizer dropkey:ratio=0.2,schedule=increasing",
         "run --task image-classification --data digits --model vit-digits",
-    )
+    ),
 )
 @expand_options()
 def run(
     suite: Annotated[
         str | None,
-        typer.Argument(metavar="[SUITE]", help="A suite, or your own .yaml file.", autocompletion=complete_suite),
+        typer.Argument(metavar="SUITE", help="A suite, or your own .yaml file.", autocompletion=complete_suite),
     ] = None,
     *,
     options: TrialOptions,
@@ -117,64 +112,96 @@ def _in_reference(requested: Requested, location: str) -> frozenset[str]:
     return frozenset(known)
 
 
-@app.command(epilog=examples("enqueue quickstart", "enqueue dropkey/table1 dropkey/table2 --preset paper --seeds 3"))
-@expand_options("task", "schedule")
+@app.command(
+    cls=GroupedCommand,
+    epilog=examples("enqueue quickstart", "enqueue dropkey/table1 dropkey/table2 --preset paper --seeds 3"),
+)
+@expand_options()
 def enqueue(
     suites: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="SUITE…", help="Suites by name, or your own .yaml files.", autocompletion=complete_suite
-        ),
-    ],
+        list[str] | None,
+        typer.Argument(metavar="SUITE", help="Suites by name, or your own .yaml files.", autocompletion=complete_suite),
+    ] = None,
+    *,
     options: TrialOptions,
     as_json: Json = False,
 ) -> None:
-    """Enqueue the trials of suites for `dropbench submit`; of a search, its next candidates."""
-    from db.store.store import Enqueued, open_store
-    from jobs.cli.trial_request import resolve_request
-    from jobs.queue.reconcile import collect
-    from jobs.queue.search import Searches
+    """Enqueue the trials of suites or of one configuration for `dropbench submit`; of a search, its next candidates."""
+    from db.store.store import open_store
     from jobs.queue.status import explain_skipped
 
     settings = RuntimeOptions().to_settings(options.data)
-    requests = [resolve_request(name, options, settings) for name in suites]
-    enqueued, remaining = Enqueued([], [], []), 0
     with open_store(settings.database) as store:
-        for searches in [Searches(store, settings, requested) for requested in requests]:
-            searches.start()
-            if searches.searched:
-                collect(store, settings)
-                searches.ask()
-            for name, ids in vars(searches.enqueued).items():
-                getattr(enqueued, name).extend(ids)
-            remaining += searches.remaining
+        enqueued, remaining = _enqueue(store, settings, suites or [], options)
         queued = store.counts([*enqueued.added, *enqueued.present])["queued"]
         reasons = [row.reason for row in store.states(enqueued.skipped).values()]
     if as_json:
         typer.echo(json.dumps({**asdict(enqueued), "unasked": remaining}))
         return
-    counts = f"Added {count_of(len(enqueued.added), 'trial')} ({len(enqueued.present)} already present)"
-    typer.echo("\n".join([f"{counts}. {queued} queued; run `dropbench submit`.", *explain_skipped(reasons)]))
-    if remaining:
-        typer.echo(
-            f"{count_of(remaining, 'candidate')} of searches remaining: "
-            "run the same `dropbench enqueue` again when these trials are done."
-        )
+    lines = [f"{_describe(enqueued)} {queued} queued; run `dropbench submit`.", *explain_skipped(reasons)]
+    typer.echo("\n".join([*lines, *_describe_remaining(remaining, "enqueue")]))
+
+
+def _enqueue(store: Store, settings: Settings, suites: list[str], options: TrialOptions) -> tuple[Enqueued, int]:
+    """Enqueue the trials of suites, or of one configuration if there are none, and the next candidates of searches.
+
+    Return the ids, and the number of candidates of searches that are still to come.
+    """
+    from db.store.store import Enqueued
+    from jobs.cli.trial_request import resolve_request
+    from jobs.queue.reconcile import collect
+    from jobs.queue.search import Searches
+
+    names: list[str | None] = [*suites] or [None]
+    requests = [resolve_request(name, options, settings) for name in names]
+    enqueued, remaining = Enqueued([], [], []), 0
+    for searches in [Searches(store, settings, requested) for requested in requests]:
+        searches.start()
+        if searches.searched:
+            collect(store, settings)
+            searches.ask()
+        for name, ids in vars(searches.enqueued).items():
+            getattr(enqueued, name).extend(ids)
+        remaining += searches.remaining
+    return enqueued, remaining
+
+
+def _describe(enqueued: Enqueued) -> str:
+    return f"Added {count_of(len(enqueued.added), 'trial')} ({len(enqueued.present)} already present)."
+
+
+def _describe_remaining(remaining: int, command: str) -> list[str]:
+    """Return a line on the candidates of searches that depend on the results of the enqueued ones, if there are any."""
+    again = f"run the same `dropbench {command}` again when these trials are done."
+    return [f"{count_of(remaining, 'candidate')} of searches remaining: {again}"] if remaining else []
+
+
+def _profiles(word: str) -> list[Item]:
+    from jobs.slurm.profile import profile_names
+
+    return [(name, "") for name in profile_names()]
 
 
 @app.command(
+    cls=GroupedCommand,
     epilog=examples(
-        "submit --parallel 2",
-        "submit --executor slurm --dry-run",
+        "submit dropkey/table1 --seeds 3 --executor slurm",
+        "submit --parallel 2 --dry-run",
         "submit preset=paper --executor slurm --profile a100 --parallel 16",
-    )
+    ),
 )
-@expand_options()
+@expand_options("task", "weights", "sweep", "search", "fingerprint")
 def submit(
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[FILTER…]", help="Only queued trials that match.", autocompletion=complete_filter),
+        typer.Argument(
+            metavar="SUITE|FILTER",
+            help="Suites to enqueue first, or a filter of queued trials such as suite=NAME; default: all of them.",
+            autocompletion=complete_filter,
+        ),
     ] = None,
+    *,
+    options: TrialOptions,
     executor: Annotated[
         str, typer.Option(help="local, slurm or debug.", autocompletion=one_of("local", "slurm", "debug"))
     ] = "local",
@@ -188,38 +215,39 @@ def submit(
     ] = None,
     parallel: Annotated[
         int | None,
-        typer.Option("--parallel", "--max-parallel", min=1, metavar="N", help="Maximum workers; on SLURM: per array."),
+        typer.Option(min=1, metavar="N", help="Maximum workers; on SLURM: per array."),
     ] = None,
-    trials_per_job: Annotated[
-        int, typer.Option(min=1, max=10**9, metavar="N", help="On a cluster: trials per job, one after another.")
-    ] = 1,
-    *,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would be submitted, and submit nothing.")
+    ] = False,
     runtime: RuntimeOptions,
-    data: Data = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be submitted.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Submit queued trials to workers and return at once; no process needs to keep running here."""
+    """Submit queued trials to workers and return at once; no process needs to keep running here.
+
+    The trials of a SUITE are enqueued first, as by `dropbench enqueue`; so they are with --dry-run.
+    """
     from db.store.store import open_store
     from jobs.queue.reconcile import collect
     from jobs.slurm.profile import FILE
     from jobs.submission.submit import describe_defaults, group_by_profile, preview
     from jobs.submission.submit import submit as submit_trials
 
-    plan = make_plan(
-        executor,
-        parallel,
-        ("local", "slurm", "debug"),
-        threads=runtime.threads,
-        device=runtime.device,
-        trials_per_job=trials_per_job,
-    )
-    settings = runtime_settings(runtime, data, executor)
+    plan = make_plan(executor, parallel, ("local", "slurm", "debug"), threads=runtime.threads, device=runtime.device)
+    settings = runtime_settings(runtime, options.data, executor)
+    suites = _suites_to_enqueue(words or [], options)
     listed: list[dict[str, Any]] = []
     with open_store(settings.database) as store:
         if not dry_run:
             collect(store, settings)
-        ids = store.find(" ".join(["queued", *(words or [])]))
+        if suites:
+            enqueued, remaining = _enqueue(store, settings, suites, options)
+            requested = {id for listed in vars(enqueued).values() for id in listed}
+            ids = [id for id in store.find("queued") if id in requested]
+            lines = [_describe(enqueued), *_describe_remaining(remaining, "submit")]
+            typer.echo("\n".join(lines), err=as_json)
+        else:
+            ids = store.find(" ".join(["queued", *(words or [])]))
         groups = list(group_by_profile(store, ids, plan, profile))
         if settings.device == "cuda" and any(plan.profile and not plan.profile.gpus for _, plan in groups):
             raise InputError(f"--device cuda: the cluster profile requests no GPU: set `gpus` in {FILE}")
@@ -242,46 +270,28 @@ def submit(
         typer.echo(json.dumps(listed, ensure_ascii=False))
 
 
+def _suites_to_enqueue(words: list[str], options: TrialOptions) -> list[str]:
+    """Return the suites among the words, none if they are a filter; raise InputError if they are mixed."""
+    from harness.suites.suite import is_suite
+
+    suites = [word for word in words if is_suite(word)]
+    if suites and len(suites) < len(words):
+        other = next(word for word in words if word not in suites)
+        raise InputError(f"{other}: a SUITE is enqueued and submitted whole: write suite={suites[0]} as a filter")
+    if not suites:
+        for field, default in asdict(TrialOptions()).items():
+            value = getattr(options, field)
+            if field != "data" and value != default:
+                option = "set" if field == "overrides" else field
+                raise InputError(f"--{option}: expected a SUITE to enqueue; or a filter of what is queued")
+        if name := next((item for item in options.data or () if "=" not in item), None):
+            raise InputError(f"--data {name}: expected NAME=PATH, or a SUITE to enqueue")
+    return suites
+
+
 def _only_json(as_json: bool) -> contextlib.AbstractContextManager[object]:
     """Send what a trial in this process prints to standard error, if standard output is for JSON."""
     return contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
-
-
-def runtime_settings(runtime: RuntimeOptions, data: list[str] | None, executor: str) -> Settings:
-    """Return the settings, checked against this machine unless trials run on a cluster, where each checks its node."""
-    settings = runtime.to_settings(data)
-    if executor != "slurm" and (settings.device == "cuda" or settings.backend != "auto"):
-        from harness.attention.backends import check_backend
-
-        check_backend(settings.backend, cuda=settings.uses_cuda())
-    return settings
-
-
-def make_plan(
-    executor: str,
-    parallel: int | None,
-    executors: tuple[str, ...],
-    *,
-    threads: int | None = None,
-    device: str = "auto",
-    trials_per_job: int = 1,
-) -> Plan:
-    """Return the workers and the CPU threads of each.
-
-    The default number of threads does not depend on that of the workers: on a CPU, it changes the last digits. With
-    GPUs it does, because threads only prepare the data.
-    """
-    from jobs.submission.dispatch import Plan, local_devices
-
-    if executor not in executors:
-        raise unknown_name("executor", executor, executors)
-    if executor == "slurm":
-        if threads is not None:
-            raise InputError("--threads: not with --executor slurm: set `cpus` in the cluster profile")
-        return Plan(executor, throttle=parallel, trials_per_job=trials_per_job)
-    cores, gpus = len(os.sched_getaffinity(0)), len(local_devices(device))
-    workers = parallel or gpus or max(1, cores // (threads or 1))
-    return Plan(executor, workers, threads or (max(1, cores // workers) if gpus else 1))
 
 
 def failure_lines(summary: RunSummary, retry: str) -> list[str]:

@@ -12,10 +12,9 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from db.cli.output import opened, show
+from db.cli.output import opened, show_suite_table
 from db.report.formats.documents import as_json as to_json
 from db.report.formats.listing import print_trials
-from db.report.formats.terminal import print_suite_table
 from db.report.view.build import build_view
 from db.report.view.requests import SuiteTable
 from db.store.run_record import read_run_record
@@ -73,7 +72,7 @@ def show_table(
     if as_json:
         typer.echo(to_json(view))
     else:
-        show(lambda console: print_suite_table(view, console))
+        show_suite_table(view)
     if view.suite.figure is not None:
         from db.report.figures.figures import figure
 

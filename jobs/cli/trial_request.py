@@ -42,9 +42,8 @@ def resolve_request(suite: str | None, options: TrialOptions, settings: Settings
     """
     if not suite:
         return _resolve_configuration(options, settings)
-    for option, value in (("--task", options.task), ("--schedule", options.schedule)):
-        if value is not None:
-            raise InputError(f"{option} {value}: suite {suite} defines it; use {option} only without a SUITE")
+    if options.task is not None:
+        raise InputError(f"--task {options.task}: suite {suite} defines it; use --task only without a SUITE")
     loaded = load_suite(suite)
     settings, choice = suite_options(options, settings)
     return request_suite(loaded, choice, settings)
@@ -82,7 +81,7 @@ def _resolve_configuration(options: TrialOptions, settings: Settings) -> Request
         "model": model,
         "regularizer": spec.name,
         "params": spec.params,
-        "schedule": options.schedule or spec.schedule or "constant",
+        "schedule": spec.schedule or "constant",
         "align": spec.align or "none",
         "preset": options.preset,
         "overrides": parse_overrides(options.overrides),

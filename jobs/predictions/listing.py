@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from harness.cli.text_table import TextTable
 from jobs.predictions.comparison import MetricTest
 from jobs.predictions.scores import ExampleScores, display, example_scores, prediction_text
 from jobs.predictions.sides import Side
@@ -56,7 +57,7 @@ def list_disagreements(a: Side, b: Side) -> list[Record]:
     return [record for _, record in sorted(records, key=lambda item: -item[0])]
 
 
-def metric_table(tests: Sequence[MetricTest]) -> tuple[list[str], list[list[str]]]:
+def metric_table(tests: Sequence[MetricTest]) -> TextTable:
     """Return the metrics of one side or two as a table of texts."""
     pair = any(test.change is not None for test in tests)
     names = ["metric", *(("a", "b", "change") if pair else ("value",)), "95 % over examples", "std over seeds"]
@@ -68,14 +69,15 @@ def metric_table(tests: Sequence[MetricTest]) -> tuple[list[str], list[list[str]
         cells.append(f"{_number(test.seed_std)} ({test.seeds})" if test.seed_std is not None else "")
         rows.append([*cells, *([_p(test.p), _p(test.mcnemar)] if pair else [])])
     filled = [column for column in range(len(names)) if any(row[column] for row in rows)]
-    return [names[column] for column in filled], [[row[column] for column in filled] for row in rows]
+    shown = [[row[column] for column in filled] for row in rows]
+    return TextTable.of_rows([names[column] for column in filled], shown)
 
 
-def table_rows(records: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
+def table_rows(records: Sequence[Mapping[str, Any]]) -> TextTable:
     """Return records as a table of short texts, without lists of numbers."""
     names = [name for name in (records[0] if records else ()) if not _is_numeric_list(records[0][name])]
     rows = [[_text(record[name]) for name in names] for record in records]
-    return [name.replace("_", " ") for name in names], rows
+    return TextTable.of_rows([name.replace("_", " ") for name in names], rows)
 
 
 def _mean_scores(side: Side, *, first: bool = False) -> dict[str, list[float | None]]:

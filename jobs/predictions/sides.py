@@ -100,6 +100,5 @@ def _load(directory: RunDirectory, trial: Trial, split: str) -> Predictions:
     if predictions is None:
         if not directory.succeeded():
             raise InputError(f"trial {directory.id} has no result yet: expected a trial that has succeeded")
-        reason = f"task '{trial.task}' stores none, or an earlier version of dropbench trained it"
-        raise InputError(f"trial {directory.id} has no predictions on {split}: {reason}")
+        raise InputError(f"trial {directory.id} has no predictions on {split}: task '{trial.task}' stores none")
     return predictions

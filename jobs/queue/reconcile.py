@@ -208,7 +208,7 @@ def refresh(store: Store, settings: Settings, *, thorough: bool = False) -> bool
         raise
     except (InputError, DatabaseError) as error:
         line = str(error).splitlines()[0]
-        print(f"active trials are shown as of the last `dropbench collect`: {line}", file=sys.stderr)
+        print(f"active trials are shown as of their last update: {line}", file=sys.stderr)
         return False
     return all(id in Runs(settings.runs) for id in store.find(ACTIVE))
 

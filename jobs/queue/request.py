@@ -215,7 +215,7 @@ def _conditions(
         parts = spec_of(cell.request.task).recipe_parts(cell.request)
         found["recipe"] |= {name: digest(part) for name, part in parts.items()}
     for trial in {trial.config_id: trial for trial in trials}.values():
-        found["data"][trial.data.name.removesuffix(SYNTHETIC)] = f"{trial.data.name} {trial.data.label}"
+        found["data"][trial.data.name.removesuffix(SYNTHETIC)] = f"{trial.data.name} {trial.data.fingerprint}"
         found["version"] |= {item: str(trial.result_versions.get(item, 1)) for item in current_versions(trial)}
         found["plug-in"] |= trial.plugins
         if trial.weights is not None:

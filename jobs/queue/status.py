@@ -74,8 +74,6 @@ def render(status: Status) -> str:
     inspected = count_of(status.inspected, "run directory", "run directories")
     lines = [f"{state:<10} {status.counts[state]:>7}" for state in TRIAL_STATES]
     lines.append(f"As of {status.as_of}: {inspected} of active trials inspected.")
-    if status.ahead:
-        lines.append(f"{status.ahead} of them are newer than the database: run `dropbench collect` to update it.")
     return "\n".join([*lines, *explain_waiting(status.reasons), *explain_skipped(status.skipped)])
 
 
@@ -105,9 +103,9 @@ def print_usage(store: Store, by: str, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps([asdict(group) for group in [*groups, total]]))
         return
-    from db.report.formats.listing import print_listing
+    from harness.cli.table import print_table
 
-    print_listing(table(groups, total, by))  # type: ignore[arg-type]
+    print_table(table(groups, total, by))  # type: ignore[arg-type]
 
 
 def explain_no_match(store: Store, ids: Sequence[str], words: Sequence[str], states: str) -> str:

@@ -1,4 +1,4 @@
-"""Follow the trials until none is active: the work of `dropbench watch`."""
+"""Follow the trials until none is active: the work of `dropbench status --watch`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,13 @@ from jobs.queue.progress_bar import ProgressBar
 from jobs.queue.reconcile import ACTIVE, collect
 from jobs.queue.status import list_counts, read_status
 
+INTERVAL_S = 2.0
+"""Least time between two inspections."""
+MAX_SHARE = 0.1
+"""Share of the time that inspecting takes: where it is slow, the next one is later."""
 
-def watch(store: Store, settings: Settings, interval: float, *, as_json: bool = False) -> int:
+
+def watch(store: Store, settings: Settings, *, as_json: bool = False) -> int:
     """Print the counts whenever they change, and the progress of the active trials, until none is active.
 
     With `as_json`, print the counts only, as a line of JSON. Return the number of queued trials.
@@ -23,6 +28,7 @@ def watch(store: Store, settings: Settings, interval: float, *, as_json: bool = 
     trials = store.trials(store.find(ACTIVE))
     with ProgressBar(settings.runs, trials, set(), bars=not as_json, file=sys.stdout) as bar:
         while True:
+            start = time.monotonic()
             collect(store, settings)
             if new := [id for id in store.find(ACTIVE) if id not in trials]:
                 trials |= store.trials(new)
@@ -35,4 +41,4 @@ def watch(store: Store, settings: Settings, interval: float, *, as_json: bool = 
                 previous = counts
             if not counts["submitted"] and not counts["running"]:
                 return counts["queued"]
-            time.sleep(interval)
+            time.sleep(max(INTERVAL_S, (time.monotonic() - start) / MAX_SHARE))

@@ -36,6 +36,7 @@ class Profile(BaseModel):
     memory: float | None = Field(default=None, ge=0.001, le=10**6, description="GB per node")
     time: Count = Field(default=60, description="time limit of a job in minutes")
     signal_delay: Count = Field(default=90, description="seconds between the checkpoint signal and the time limit")
+    trials_per_job: Count = Field(default=1, description="trials per job, one after another")
     trials_at_a_time: Count = Field(default=1, description="trials of a job that run side by side, in a process each")
     setup: list[Line] = Field(default_factory=list, description="shell lines to run before the job")
     environment: dict[Variable, Line] = Field(default_factory=dict, description="environment variables of the job")

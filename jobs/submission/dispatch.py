@@ -41,7 +41,6 @@ class Plan:
         threads: CPU threads per local worker; 0: torch's default.
         profile: the resources to request from a cluster.
         throttle: maximum number of an array's jobs that run at a time; None: no limit.
-        trials_per_job: trials per job, one after the other.
         max_array_size: maximum number of jobs per array; None: the cluster's limit.
         after: id of the array that has to end before this one starts.
         will_poll: the caller dispatches again later: leave the share of slots in use to that time.
@@ -53,7 +52,6 @@ class Plan:
     threads: int = 0
     profile: Profile | None = None
     throttle: int | None = None
-    trials_per_job: int = 1
     max_array_size: int | None = None
     after: str | None = None
     will_poll: bool = False
@@ -62,7 +60,7 @@ class Plan:
     @property
     def max_trials_per_job(self) -> int:
         """The number of trials per job: at least those that run side by side."""
-        return max(self.trials_per_job, self.profile.trials_at_a_time if self.profile else 1)
+        return max(self.profile.trials_per_job, self.profile.trials_at_a_time) if self.profile else 1
 
 
 @dataclass(frozen=True)
@@ -199,7 +197,7 @@ def _start_slurm(
                 raise
             if not jobs.answered:
                 unknown = f"{error}; {len(packs)} jobs '{name}' may have been submitted"
-                raise InputError(f"{unknown}: run `dropbench collect` when SLURM answers again") from None
+                raise InputError(f"{unknown}: run `dropbench status` when SLURM answers again") from None
             if name not in jobs.job_ids:
                 raise client.SubmissionRefusedError(f"sbatch refuses: {error}") from None
             job_id = jobs.job_ids[name]

@@ -45,12 +45,12 @@ class Submitted:
             return f"{slots_in_use}, {queued}: run `dropbench submit` again later."
         trials = count_of(self.trials, "trial")
         if self.plan.executor == "debug":
-            return f"Ran {trials} in this process: run `dropbench collect` and `dropbench status`."
+            return f"Ran {trials} in this process: run `dropbench status`."
         workers = count_of(self.workers, "worker" if self.plan.executor == "local" else "job")
         report = f"Submitted {trials} to {workers}"
         if self.refusal is not None:
             return f"{report}, {queued} ({self.refusal}): run `dropbench submit` again later."
-        return f"{report}. Follow them with `dropbench watch`."
+        return f"{report}. Follow them with `dropbench status --watch`."
 
     def to_json(self) -> dict[str, Any]:
         """Return the numbers, the executor and the refusal."""

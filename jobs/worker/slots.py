@@ -58,11 +58,11 @@ def dispatch_lock(runs: Path, timeout: float = math.inf) -> Iterator[None]:
                 break
             except BlockingIOError:
                 time.sleep(0.02)
-            if time.monotonic() - start > timeout:
-                raise InputError(f"{file.name}: held by another dropbench command, perhaps a stopped one: end it")
             if time.monotonic() > notice:
                 notice = math.inf
                 print(f"waiting for another dropbench command, which holds {file.name}", file=sys.stderr)
+            if time.monotonic() - start > timeout:
+                raise InputError(f"{file.name}: held by another dropbench command, perhaps a stopped one: end it")
         yield
 
 

@@ -8,7 +8,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,12 +64,6 @@ class Worker:
     terminal: bool = False
     trials_at_a_time: int = 1
     kinds: list[str] = field(default_factory=list)
-
-    def __setstate__(self, state: Mapping[str, Any]) -> None:
-        """Restore a pickled worker, also of a job that an earlier version submitted."""
-        renamed = {"place": "slot_file", "since": "submitted_at"}
-        added = {"trials_at_a_time": 1, "kinds": []}
-        self.__dict__ |= added | {renamed.get(name, name): value for name, value in state.items()}
 
     def __call__(self) -> None:
         with slots.hold(Path(self.slot_file) if self.slot_file else None) as held:

@@ -29,11 +29,12 @@ class DatasetStatus:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values under stable names."""
-        stated = {"name", "help", "kind", "classes", "published", "licence", "home"}
+        stated = {"kind", "classes", "help", "published", "licence", "home"}
         return {
+            "name": self.dataset.name,
+            "state": self.state,
             **self.dataset.model_dump(mode="json", include=stated),
             "folder": str(self.folder),
-            "state": self.state,
             "synthetic": bool(self.dataset.synthetic),
         }
 

@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,8 +26,6 @@ from tasks.data.synthetic_cache import cache_folder
 
 # Part of every fingerprint. Raise it when a reader or a split rule starts to return other rows for the same files.
 RULES = 1
-BLOCK = 64 * 1024
-SAMPLE = 64
 MANY_FILES, EXAMINED_S = 10_000, 60.0
 """A process examines a set of at least `MANY_FILES` files once per `EXAMINED_S` seconds at most."""
 TIMER_NS = 2 * 10**9
@@ -36,8 +34,6 @@ LARGE = 2**28
 """Number of bytes from which a progress bar is shown."""
 
 _recent: dict[str, tuple[float, str]] = {}
-_small: dict[str, tuple[list[str], str]] = {}
-"""Stamps of folders and the fingerprint, of sets whose files are too small to be worth a file in the cache."""
 
 
 class _Folder(NamedTuple):
@@ -54,9 +50,9 @@ class _Folder(NamedTuple):
 def fingerprint(folder: Path, files: Iterable[Path], *, trust_cache: bool = False) -> str:
     """Return 16 hex digits from the names, the sizes and the whole content of the files.
 
-    A folder among `files` (of images, say) represents every file below it. Hidden files do not count. Files that
-    `partial_fingerprint` reads completely keep its 12 digits. With `trust_cache`, a cached fingerprint is returned
-    without examining the files. Raises InputError if a file cannot be read.
+    A folder among `files` (of images, say) represents every file below it. Hidden files do not count.
+    With `trust_cache`, a cached fingerprint is returned without examining the files. Raises InputError if a file cannot
+    be read.
     """
     paths = sorted(files)
     key = _sha256(map(os.path.abspath, (folder, *paths)))[:16]
@@ -71,15 +67,6 @@ def fingerprint(folder: Path, files: Iterable[Path], *, trust_cache: bool = Fals
         trees = [list(_folders(path, path.relative_to(folder).as_posix())) for path in paths if path.is_dir()]
         plain = [path.relative_to(folder).as_posix() for path in paths if not path.is_dir()]
         parts = [_examine("", str(folder), plain), *(part for tree in trees for part in tree)]
-        few = all(sum(len(part.files) for part in tree) <= SAMPLE for tree in trees)
-        if few and all(size <= 2 * BLOCK for part in parts for size in part.sizes):
-            stamps = [part.stamp for part in parts]
-            if _small.get(key, ([], ""))[0] != stamps:
-                value = partial_fingerprint(folder, paths)
-                if any(part.newest >= settled for part in parts):
-                    return value
-                _small[key] = stamps, value
-            return _small[key][1]
         cache = _read_cache(cache_file)
         hashes = cache.get("folders", {})
         changed = [part for part in parts if hashes.get(part.name, [""])[0] != part.stamp]
@@ -95,42 +82,8 @@ def fingerprint(folder: Path, files: Iterable[Path], *, trust_cache: bool = Fals
     return value
 
 
-def partial_fingerprint(folder: Path, files: Iterable[Path]) -> str:
-    """Return the 12 hex digits of version 0.1: from all names, the sizes, and parts of the content.
-
-    These are the first and last 64 KiB of each file, but of a folder among `files` only of 64 evenly spread files.
-    Raises OSError if a file cannot be read.
-    """
-    digest = hashlib.sha256(f"dropbench {RULES}\n".encode())
-    for path in sorted(files):
-        relative = path.relative_to(folder).as_posix()
-        for line in _tree(path, relative) if path.is_dir() else [_file(path, relative)]:
-            digest.update(line.encode("utf-8", "surrogateescape") + b"\n")
-    return digest.hexdigest()[:12]
-
-
 def _sha256(lines: Iterable[str]) -> str:
     return hashlib.sha256("\0".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
-
-
-def _file(path: Path, relative: str) -> str:
-    size = path.stat().st_size
-    content = hashlib.sha256()
-    with path.open("rb") as file:
-        content.update(file.read(BLOCK))
-        file.seek(max(BLOCK, size - BLOCK))
-        content.update(file.read(BLOCK))
-    return f"{relative} {size} {content.hexdigest()}"
-
-
-def _tree(root: Path, relative: str) -> Iterator[str]:
-    files: list[str] = []
-    for folder in _folders(root, relative):
-        yield f"{folder.name}/ {len(folder.files)} {_sha256(folder.files)}"
-        files.extend(f"{folder.name}/{name}" for name in folder.files)
-    sampled = min(SAMPLE, len(files))
-    for name in (files[index * len(files) // sampled] for index in range(sampled)):
-        yield _file(root / os.path.relpath(name, relative), name)
 
 
 def _folders(root: Path, relative: str) -> Iterator[_Folder]:
@@ -159,14 +112,8 @@ def _hash(folders: Sequence[_Folder]) -> Iterator[tuple[_Folder, str]]:
     """Read folders in parallel threads; yield each with a hash of its files' names, sizes and contents."""
     if not folders:
         return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    total = sum(size for folder in folders for size in folder.sizes)
-    hidden = total < LARGE or not sys.stderr.isatty()
     pool = ThreadPoolExecutor(min(16, len(os.sched_getaffinity(0))))
-    with Progress(console=Console(stderr=True), transient=True, disable=hidden) as bar:
-        advance = partial(bar.advance, bar.add_task("hashing the data (once)", total=total))
+    with _progress(sum(size for folder in folders for size in folder.sizes)) as advance:
         try:
             for folder in folders:
                 paths = (f"{folder.path}/{name}" for name in folder.files)
@@ -174,6 +121,19 @@ def _hash(folders: Sequence[_Folder]) -> Iterator[tuple[_Folder, str]]:
                 yield folder, _sha256(f"{name} {size} {content}" for name, size, content in rows)
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[int], None]]:
+    """Show a progress bar for many bytes on a terminal; yield the function that advances it."""
+    if total < LARGE or not sys.stderr.isatty():
+        yield lambda size: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        yield partial(bar.advance, bar.add_task("hashing the data (once)", total=total))
 
 
 def _content(advance: Callable[[int], None], path: str) -> str:

@@ -13,7 +13,7 @@ from harness.errors import InputError
 from harness.settings import Settings
 from tasks.data.card import describe
 from tasks.data.dataset import DATASETS, LABELED, SPLIT_SEED, SYNTHETIC, Dataset, Layout
-from tasks.data.fingerprint import fingerprint, partial_fingerprint
+from tasks.data.fingerprint import fingerprint
 from tasks.data.synthetic_cache import ensure_synthetic
 
 PACKED = (".gz", ".bz2", ".xz", ".zip", ".tar", ".tgz", ".tar.gz")
@@ -46,11 +46,6 @@ class Source:
     def fingerprint(self, *, trust_cache: bool = False) -> str:
         """Return hex digits that change with any byte of the files; see `tasks.data.fingerprint`."""
         return fingerprint(self.folder, self.files, trust_cache=trust_cache)
-
-    def accepted_fingerprints(self, settings: Settings) -> tuple[str, ...]:
-        """Return the fingerprints of trials that may use the files: first that of new trials, last the complete one."""
-        whole = self.fingerprint(trust_cache=settings.trust_cache)
-        return (partial_fingerprint(self.folder, self.files), whole) if settings.accept_partial else (whole,)
 
 
 @dataclass(frozen=True)

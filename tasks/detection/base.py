@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from adapters.vision.detr import in_mmdet
 from harness.errors import InputError
 from harness.predictions.schema import content_id
-from harness.trials.samples import SampleView
+from harness.trials.sample_view import SampleView
 from harness.trials.task import Split
 from harness.trials.trial import Trial
 from tasks.data.read import Data
 from tasks.detection.mmdet_pipeline import MmdetImages
 from tasks.detection.spec import DetectionRecipe
-from tasks.trial_factory import PresetTask
+from tasks.preset_task import PresetTask
 
 
 class DetectionTask(PresetTask):

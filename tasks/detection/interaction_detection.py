@@ -16,7 +16,7 @@ from adapters.vision.qpic import load_qpic_weights
 from harness.predictions.recorder import Recorder, shortest
 from harness.predictions.schema import Kind
 from harness.training.data_loading import to_device
-from harness.trials.samples import Overlay, Overlays
+from harness.trials.sample_view import Overlay, Overlays
 from harness.trials.task import Split
 from tasks.data.detection.hico import OBJECTS, VERBS
 from tasks.data.detection.interactions import InteractionData, PairedImage

@@ -21,7 +21,7 @@ from harness.errors import InputError
 from harness.predictions.recorder import Recorder, shortest
 from harness.predictions.schema import Kind
 from harness.training.data_loading import to_device
-from harness.trials.samples import Overlay, Overlays
+from harness.trials.sample_view import Overlay, Overlays
 from harness.trials.task import Split
 from tasks.data.detection.coco import DetectionData
 from tasks.detection.base import DetectionTask

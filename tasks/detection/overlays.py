@@ -1,4 +1,4 @@
-"""Outlines of boxes and meshes for `harness.trials.samples.Overlay`."""
+"""Outlines of boxes and meshes for `harness.trials.sample_view.Overlay`."""
 
 from __future__ import annotations
 

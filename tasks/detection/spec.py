@@ -12,7 +12,7 @@ from harness.settings import Settings
 from harness.trials.metric import Metric
 from harness.trials.recipe import Recipe
 from tasks.data import SYNTHETIC, Source
-from tasks.trial_factory import PresetTask
+from tasks.preset_task import PresetTask
 
 PUBLISHED_SIZE = 800
 """Shorter side of images in evaluation, in pixels, in mmdet's configuration."""

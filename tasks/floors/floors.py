@@ -19,7 +19,7 @@ from tasks.data.read import read_any
 from tasks.data.synthetic_cache import cache_folder
 from tasks.floors.floor import Floor
 from tasks.language.spec import LanguageRecipe
-from tasks.trial_factory import resolve_data
+from tasks.preset_task import resolve_data
 
 # Part of the key of the cache. Raise it when a floor changes.
 RULES = 1

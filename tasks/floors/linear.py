@@ -17,10 +17,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
+from tasks.classifier import ACCURACY
 from tasks.data.classification import ImageClassificationData, LabeledSplit, TextClassificationData
 from tasks.data.text.snli import PairData
 from tasks.floors.floor import Floor
-from tasks.metrics import ACCURACY
 from tasks.text.tokenizer import split_words
 
 NGRAMS = {"words": 1, "words and bigrams": 2}

@@ -14,17 +14,17 @@ from adapters.vision.image_weights import load_image_weights
 from harness.errors import InputError
 from harness.models.catalog import MODELS
 from harness.predictions.schema import content_id
-from harness.trials.samples import SampleView
+from harness.trials.sample_view import SampleView
 from harness.trials.task import Split
 from harness.trials.trial import Trial
+from tasks.classifier import Classifier
 from tasks.data.classification import ImageClassificationData
 from tasks.data.fingerprint import fingerprint
 from tasks.data.images.label_maps import LabelMaps, locate_maps
 from tasks.images import augmentation
 from tasks.images.spec import ImageClassificationSpec, ImageRecipe
 from tasks.images.token_labels import LabelMapViews, token_label_loss
-from tasks.metrics import Classifier
-from tasks.trial_factory import resolve_data
+from tasks.preset_task import resolve_data
 
 # Mean and deviation of ImageNet's training images, used for image folders, which are not read in advance.
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

@@ -10,10 +10,10 @@ from pydantic import Field, field_validator, model_validator
 from harness.settings import Settings
 from harness.trials.metric import Metric
 from harness.trials.recipe import Recipe
+from tasks.classifier import ACCURACY
 from tasks.data import Source
 from tasks.data.fingerprint import fingerprint
-from tasks.metrics import ACCURACY
-from tasks.trial_factory import PresetTask
+from tasks.preset_task import PresetTask
 
 DEFAULT_TOKEN_WEIGHT = 0.5
 """Published weight of the tokens' loss; the class token's loss has weight 1."""

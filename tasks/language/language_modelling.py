@@ -17,11 +17,11 @@ from harness.predictions.recorder import Recorder
 from harness.predictions.schema import Ratio, content_id
 from harness.regularizers.auxiliary_loss import penalty
 from harness.training.data_loading import to_device
-from harness.trials.samples import SampleView
+from harness.trials.sample_view import SampleView
 from harness.trials.task import Split
 from tasks.language.spec import LanguageModellingSpec, LanguageRecipe, gpt2_digest
 from tasks.language.token_cache import bits_per_byte, load_tokens
-from tasks.trial_factory import resolve_data
+from tasks.preset_task import resolve_data
 
 TRAIN_BATCHES = 10
 """Number of batches on which the keep rate of masks in training is measured."""

@@ -14,7 +14,7 @@ from harness.settings import Settings
 from harness.trials.metric import Metric
 from harness.trials.recipe import Recipe
 from tasks.data import Source
-from tasks.trial_factory import PresetTask
+from tasks.preset_task import PresetTask
 
 GPT2_FILES = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
 """Names of the vocabulary and the merges: those of transformers, and those of OpenAI."""

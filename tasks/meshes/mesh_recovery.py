@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from adapters.vision.metro import Metro, Recovered, load_metro_weights, project
 from harness.predictions.recorder import Recorder, rounded, shortest
 from harness.predictions.schema import Kind, Ratio, content_id
-from harness.trials.samples import BodyTokens, Overlay, Overlays, SampleView
+from harness.trials.sample_view import BodyTokens, Overlay, Overlays, SampleView
 from harness.trials.task import Split
 from tasks.data.meshes.bodies import BodyData
 from tasks.data.meshes.body_model import JOINTS, Points

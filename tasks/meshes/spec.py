@@ -8,7 +8,7 @@ from pydantic import Field
 
 from harness.trials.metric import Metric
 from harness.trials.recipe import Recipe
-from tasks.trial_factory import PresetTask
+from tasks.preset_task import PresetTask
 
 
 class MeshRecipe(Recipe):

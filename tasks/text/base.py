@@ -16,9 +16,10 @@ from harness.registry import load
 from harness.seeding import random_subset
 from harness.trials.task import Split
 from harness.trials.trial import Trial
+from tasks.classifier import Classifier
 from tasks.data.fingerprint import fingerprint
 from tasks.data.read import Data
-from tasks.metrics import Classifier
+from tasks.data.text.word_vectors import locate_vectors, read_vectors
 from tasks.text.features import WordFeatures, mask_features, pad_features
 from tasks.text.spec import TextRecipe, TextSpec
 from tasks.text.tokenizer import Tokenizer, WordTokenizer, split_words
@@ -57,8 +58,6 @@ class TextTask(TextSpec):
         recipe = self.recipe
         if recipe.vectors is None:
             return self.make_model(self.trial, recipe, self.model_sizes())
-        from tasks.data.text.word_vectors import locate_vectors, read_vectors
-
         path = locate_vectors(recipe.vectors, self.settings)
         if fingerprint(path.parent, [path]) != recipe.vectors_fingerprint:
             raise InputError(f"vectors '{recipe.vectors}' in {path} have changed since the trial was made")

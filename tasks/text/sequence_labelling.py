@@ -14,10 +14,10 @@ from torch.nn.functional import cross_entropy
 from harness.predictions.recorder import PROBABILITY_DECIMALS, Recorder, rounded
 from harness.predictions.schema import Kind, Ratio, content_id
 from harness.trials.metric import Metric
-from harness.trials.samples import SampleView
+from harness.trials.sample_view import SampleView
 from harness.trials.task import Split
+from tasks.classifier import ACCURACY
 from tasks.data.text.tagged import TaggedData, TaggedSplit
-from tasks.metrics import ACCURACY
 from tasks.text.base import TextTask
 from tasks.text.features import WordFeatures, mask_features, pad_features
 from tasks.text.spec import F1, SequenceLabellingSpec

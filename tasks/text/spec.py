@@ -13,11 +13,11 @@ from harness.settings import Settings
 from harness.trials.metric import Metric
 from harness.trials.recipe import Recipe
 from harness.trials.trial import Trial, TrialRequest
+from tasks.classifier import ACCURACY
 from tasks.data import Source, locate
 from tasks.data.fingerprint import fingerprint
-from tasks.metrics import ACCURACY
+from tasks.preset_task import PresetTask
 from tasks.text.tokenizer import word_shape
-from tasks.trial_factory import PresetTask
 
 F1 = Metric("f1")
 CHARACTERS = "characters"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 
-from harness.trials.samples import SampleView
+from harness.trials.sample_view import SampleView
 from harness.trials.task import Split
 from tasks.data import read
 from tasks.data.classification import TextClassificationData, TextSplit
+from tasks.preset_task import resolve_data
 from tasks.text.base import LabeledTextTask
 from tasks.text.spec import TextClassificationSpec
-from tasks.trial_factory import resolve_data
 
 
 class TextClassification(LabeledTextTask, TextClassificationSpec):

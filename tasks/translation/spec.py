@@ -8,7 +8,7 @@ from pydantic import Field
 
 from harness.trials.metric import Metric
 from harness.trials.recipe import Recipe
-from tasks.trial_factory import PresetTask
+from tasks.preset_task import PresetTask
 
 
 class TranslationRecipe(Recipe):
@@ -31,7 +31,6 @@ class TranslationSpec(PresetTask):
     """Translation of single sentences."""
 
     name: ClassVar[str] = "translation"
-    result_version: ClassVar[int] = 2
     recipe_type: ClassVar[type[Recipe]] = TranslationRecipe
     metrics: ClassVar[tuple[Metric, ...]] = (
         Metric("loss", higher_is_better=False, unit=""),

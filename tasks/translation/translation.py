@@ -24,18 +24,18 @@ from harness.errors import InputError, count_of
 from harness.predictions.schema import content_id
 from harness.seeding import derive, random_subset
 from harness.training.data_loading import to_device
-from harness.trials.samples import SampleView
+from harness.trials.sample_view import SampleView
 from harness.trials.task import Split
 from tasks.data import read
 from tasks.data.check import subset_notes
 from tasks.data.translation.fairseq_binary import FAIRSEQ_SPLITS
 from tasks.data.translation.fairseq_preprocess import prepare
 from tasks.data.translation.parallel import SPLITS, TranslationData
+from tasks.preset_task import resolve_data
 from tasks.translation.bleu import Scorer
 from tasks.translation.predictions import record_losses, record_translations
 from tasks.translation.smoothed_loss import smoothed_losses
 from tasks.translation.spec import TranslationRecipe, TranslationSpec
-from tasks.trial_factory import resolve_data
 
 BATCH_MULTIPLE = 8
 """The number of sentences of a batch is a multiple of this where possible, as in fairseq."""

@@ -48,6 +48,10 @@ class Family:
     own: bool = False
     """True if modules have sites from the start, as in models written for DropBench."""
 
+    @property
+    def library(self) -> str:
+        return self.name.partition("-")[0]
+
     def model(self) -> nn.Module:
         """Return the model in eval mode, with the same weights each time."""
         torch.manual_seed(7)

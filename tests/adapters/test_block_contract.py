@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import pickle
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any, ClassVar
 
 import pytest
@@ -21,6 +22,7 @@ from harness.regularizers.base import SiteKind
 from harness.regularizers.spec import build_regularizer, parse_spec, part_names
 from tests.adapters.families import SAMPLES, Family
 from tests.adapters.test_contract import DIFFERENT, FAMILIES, TOLERANCE
+from tests.covering import cover
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors"),
@@ -67,9 +69,6 @@ METHODS: dict[str, SiteKind] = {
     "unidrop": "embedding",
 }
 """Methods, each with a kind of site without which it cannot be used."""
-TRAINING_ONLY = [
-    name for name in METHODS if name in ("mixout", "layerdrop") or METHODS[name] not in ("weight", "layer")
-]
 
 
 class Recorder(PlainAttention):
@@ -102,24 +101,6 @@ def family(request: pytest.FixtureRequest) -> Family:
     return FAMILIES[request.param]
 
 
-@pytest.fixture(scope="module")
-def models() -> dict[str, nn.Module]:
-    """Return a cache of models by family; every test must restore them."""
-    return {}
-
-
-@pytest.fixture
-def model(family: Family, models: dict[str, nn.Module]) -> Iterator[nn.Module]:
-    if family.name not in models:
-        models[family.name] = family.model()
-    model = models[family.name]
-    state = {key: value.clone() for key, value in model.state_dict().items()}
-    yield model
-    unregularize(model)
-    model.load_state_dict(state)
-    model.eval().zero_grad()
-
-
 def supports(family: Family, name: str) -> bool:
     """Return whether a family has a site of the kind that a method needs."""
     if METHODS[name] in ("tokens", "embedding"):
@@ -127,14 +108,15 @@ def supports(family: Family, name: str) -> bool:
     return True
 
 
-def regularized(model: nn.Module, family: Family, name: str, **params: Any) -> nn.Module:
-    """Bind a method, or skip the test if a family has no site for it, which must be an error with a reason."""
-    if not supports(family, name):
-        with pytest.raises(InputError, match=r"token-dropout" if name == "unidrop" else name):
-            bind(model, name, **params)
-        pytest.skip(f"no {METHODS[name]} site")
-    bind(model, name, **params)
-    return model
+def methods(
+    names: Sequence[str], aspects: Callable[[Family, str], list[object]], supported: bool = True
+) -> pytest.MarkDecorator:
+    """Parametrize a test by families and methods that they support, or not, so that these aspects are covered."""
+    every = [(FAMILIES[key], name) for key, name in product(FAMILIES, names) if key not in ALONE]
+    cases = cover((case for case in every if supports(*case) == supported), lambda case: aspects(*case))
+    return pytest.mark.parametrize(
+        ("family", "name"), [(family.name, name) for family, name in cases], indirect=["family"]
+    )
 
 
 def test_every_site_is_found_and_called_as_often_as_its_module(family: Family, model: nn.Module) -> None:
@@ -180,17 +162,23 @@ def test_skipping_every_layer_leaves_the_hidden_states_of_the_first(family: Fami
     torch.testing.assert_close(skipped_again, out, atol=TOLERANCE, rtol=TOLERANCE)
 
 
-@pytest.mark.parametrize("name", METHODS)
+@methods([*METHODS], lambda family, name: [(family.library, name)], supported=False)
+def test_a_method_without_a_site_is_refused(family: Family, model: nn.Module, name: str) -> None:
+    with pytest.raises(InputError, match=r"token-dropout" if name == "unidrop" else name):
+        bind(model, name)
+
+
+@methods([*METHODS], lambda family, name: [(family.library, name), (family.name, METHODS[name])])
 def test_a_method_trains_with_finite_gradients_and_is_removed(family: Family, model: nn.Module, name: str) -> None:
     keys = list(model.state_dict())
     plain = family.run(model.train()).detach()
     with torch.no_grad():
         before = family.run(model.eval())
     dicts = [set(vars(module)) for module in model.modules()]
-    strong = {} if name in ("sigma-reparam", "weight-orthogonality") else {"ratio": 0.5}
+    strong: dict[str, Any] = {} if name in ("sigma-reparam", "weight-orthogonality") else {"ratio": 0.5}
     if parts := REGULARIZERS.entry(name).facts.get("parts"):
         strong = {f"{part}.ratio": 0.5 for part in part_names(parse_spec(parts).name) if part != "r-drop"}
-    regularized(model, family, name, **strong)
+    bind(model, name, **strong)
     with torch.no_grad():
         torch.testing.assert_close(family.run(model), before, atol=1e-4, rtol=1e-4)
         if name != "sigma-reparam":
@@ -219,15 +207,16 @@ def test_a_method_trains_with_finite_gradients_and_is_removed(family: Family, mo
     assert all(site.regularizer is None for site in sites(model))
 
 
-@pytest.mark.parametrize(
-    "name", ["stochastic-depth", "hiddencut", "dropdim", "token-dropout", "patchdropout", "layerdrop", "mixout"]
+@methods(
+    ["stochastic-depth", "hiddencut", "dropdim", "token-dropout", "patchdropout", "layerdrop", "mixout"],
+    lambda family, name: [(family.library, name), family.name],
 )
 def test_ratio_0_equals_none(family: Family, model: nn.Module, name: str) -> None:
     model.train()
     state = {key: value.clone() for key, value in model.state_dict().items()}
     plain = family.run(model)
     model.load_state_dict(state)
-    regularized(model, family, name, ratio=0.0)
+    bind(model, name, ratio=0.0)
     assert torch.equal(family.run(model), plain)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -12,14 +12,17 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from dropbench import REGULARIZERS, InputError, Regularizer, Site, unregularize
+from harness.attention.call import Call
 from harness.models.adapter import ADAPTERS
 from harness.models.regularize import ATTENTION_KINDS, bind, find_patches, watch
+from harness.regularizers.drop import AttentionDrop
 from harness.regularizers.spec import build_regularizer
 from tests.adapters.families import Family
 from tests.adapters.libraries.fairseq_families import FAMILIES as FAIRSEQ
 from tests.adapters.libraries.torch_families import FAMILIES as TORCH
 from tests.adapters.libraries.transformers_families import FAMILIES as TRANSFORMERS
 from tests.adapters.vision.image_families import FAMILIES as IMAGES
+from tests.covering import cover
 
 # torch's encoder and fairseq's decoder cause these in evaluation, with and without a regularizer.
 pytestmark = [
@@ -38,10 +41,8 @@ class Negated(Regularizer):
 
     ratio: ClassVar[None] = None
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, site: Site, *, mask: Tensor | None, scale: float | None
-    ) -> Tensor:
-        return scaled_dot_product_attention(q, k, -v, attn_mask=mask, scale=scale)
+    def attend(self, call: Call, site: Site) -> Tensor:
+        return scaled_dot_product_attention(call.q, call.k, -call.v, attn_mask=call.mask, scale=call.scale)
 
 
 def dropping() -> Iterator[tuple[str, Regularizer]]:
@@ -59,34 +60,27 @@ DROPPING = dict(dropping())
 
 
 def pairs(families: Iterable[Family]) -> list[tuple[str, str]]:
-    """Return each family with each regularizer that fits it: some need a grid."""
+    """Return families with regularizers that fit them (some need a grid).
+
+    Each library meets each regularizer, and each family one of each mechanism: it drops weights, changes what is around
+    them, or replaces the whole attention.
+    """
     bare = Site("bare", "encoder-self", 0, 1, 2)
-    return [
-        (family.name, name) for family in families for name in DROPPING if family.grid or not DROPPING[name].skip(bare)
+
+    def mechanism(name: str) -> str:
+        regularizer = DROPPING[name]
+        return "drop" if isinstance(regularizer, AttentionDrop) else "own" if name == "negated" else "around"
+
+    fitting = [
+        (family, name) for family in families for name in DROPPING if family.grid or not DROPPING[name].skip(bare)
     ]
-
-
-@pytest.fixture(scope="module")
-def models() -> dict[str, nn.Module]:
-    """Return a cache of models by family; every test must restore them."""
-    return {}
+    chosen = cover(fitting, lambda case: [(case[0].library, case[1]), (case[0].name, mechanism(case[1]))])
+    return [(family.name, name) for family, name in chosen]
 
 
 @pytest.fixture(params=FAMILIES)
 def family(request: pytest.FixtureRequest) -> Family:
     return FAMILIES[request.param]
-
-
-@pytest.fixture
-def model(family: Family, models: dict[str, nn.Module]) -> Iterator[nn.Module]:
-    if family.name not in models:
-        models[family.name] = family.model()
-    model = models[family.name]
-    state = {key: value.clone() for key, value in model.state_dict().items()}
-    yield model
-    unregularize(model)
-    model.load_state_dict(state)
-    model.eval().zero_grad()
 
 
 def test_every_site_of_the_family_is_bound_and_reported(family: Family, model: nn.Module) -> None:
@@ -124,10 +118,11 @@ def test_none_and_ratio_0_train_like_the_original_model(family: Family, model: n
     model.train()
     state = {key: value.clone() for key, value in model.state_dict().items()}
     outputs = []
-    for regularizer in (None, "none", "dropkey"):
+    choices: list[tuple[str | None, dict[str, Any]]] = [(None, {}), ("none", {}), ("dropkey", {"ratio": 0.0})]
+    for regularizer, params in choices:
         model.load_state_dict(state)  # restores running statistics of normalization
         if regularizer is not None:
-            bind(model, regularizer, ratio=0.0)
+            bind(model, regularizer, **params)
         outputs.append(family.run(model))
     torch.testing.assert_close(outputs[1], outputs[0], atol=TOLERANCE, rtol=TOLERANCE)
     assert torch.equal(outputs[1], outputs[2])

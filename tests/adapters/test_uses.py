@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import copy
 import io
-import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 from torch.nn.utils import parametrizations, prune
-from torch.utils.checkpoint import checkpoint
 from transformers import AttentionInterface, AttentionMaskInterface
 
 from dropbench import regularize, sites, unregularize
 from harness.models.regularize import bind, watch
 from tests.adapters.families import Family
 from tests.adapters.test_contract import FAMILIES
-from tests.adapters.test_regularize import Stack
-from tests.patience import PATIENCE
 
 drop = partial(regularize, regularizer="dropkey", ratio=0.5, quiet=True)
 CHOSEN = ("torch-encoder", "timm-vit", "timm-volo", "transformers-bert", "transformers-t5")
@@ -32,26 +27,6 @@ CHOSEN = ("torch-encoder", "timm-vit", "timm-volo", "transformers-bert", "transf
 @pytest.fixture(params=CHOSEN)
 def family(request: pytest.FixtureRequest) -> Family:
     return FAMILIES[request.param]
-
-
-def test_a_deep_copy_is_equal_and_independent(family: Family) -> None:
-    model = drop(family.model()).train()
-    copied = copy.deepcopy(model)
-    assert torch.equal(family.run(model), family.run(copied))
-    unregularize(model)
-    assert sites(copied)
-    assert not sites(model)
-    copied.eval()
-    assert torch.equal(family.run(copied), family.run(model.eval())) or family.name == "timm-volo"
-
-
-def test_state_dicts_are_compatible_in_both_directions(family: Family) -> None:
-    plain, model = family.model(), drop(family.model())
-    buffer = io.BytesIO()
-    torch.save(model.state_dict(), buffer)
-    buffer.seek(0)
-    plain.load_state_dict(torch.load(buffer, weights_only=True))
-    model.load_state_dict(plain.state_dict())
 
 
 def test_autocast(family: Family) -> None:
@@ -82,37 +57,6 @@ def test_compilation_to_one_graph(family: Family) -> None:
     inputs = family.inputs()
     assert torch.equal(family.run(compiled, inputs), family.run(model, inputs))
     torch.compiler.reset()
-
-
-def test_checkpointing_recomputes_the_same_draws() -> None:
-    model = drop(Stack()).train()
-    gradients = []
-    for wrap in (False, True):
-        torch.manual_seed(0)
-        x = torch.ones(2, 5, 8, requires_grad=True)
-        out = checkpoint(model, x, use_reentrant=False) if wrap else model(x)
-        model.zero_grad()
-        out.square().sum().backward()
-        gradients.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
-    assert all(map(torch.equal, *gradients))
-
-
-def test_checkpointing_by_the_libraries() -> None:
-    for name, switch in (
-        ("transformers-bert", "activation_checkpointing_enable"),
-        ("timm-vit", "set_grad_checkpointing"),
-    ):
-        family = FAMILIES[name]
-        outputs = []
-        for on in (False, True):
-            model = drop(family.model()).train()
-            if on:
-                getattr(model, switch)()
-            out = family.run(model)
-            out.square().mean().backward()
-            outputs.append([out, *(p.grad for p in model.parameters() if p.grad is not None)])
-        for plain, checkpointed in zip(*outputs, strict=True):
-            torch.testing.assert_close(checkpointed, plain)
 
 
 def encoder() -> nn.TransformerEncoder:
@@ -152,47 +96,6 @@ def test_weights_that_are_no_parameters_are_skipped(name: str, compute: Callable
     unregularize(model)
     assert list(model.state_dict()) == keys
     assert torch.equal(model.eval()(x), before)
-
-
-PROCESSES = """
-import sys
-import torch
-from torch import distributed, nn
-
-rank, folder = int(sys.argv[1]), sys.argv[2]
-distributed.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
-model = torch.load(f"{folder}/model.pt", weights_only=False)
-wrapped = nn.parallel.DistributedDataParallel(model)
-torch.manual_seed(rank)
-for _ in range(2):
-    wrapped(torch.randn(2, 5, 8)).square().mean().backward()
-own = torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
-both = [torch.empty_like(own) for _ in range(2)]
-distributed.all_gather(both, own)
-assert own.abs().sum() > 0 and torch.equal(*both)
-assert [site.ratio for site in sys.modules["harness"].sites(model)] == [0.5, 0.5]
-distributed.destroy_process_group()
-print("equal")
-"""
-
-
-@pytest.mark.slow
-def test_two_processes_train_a_pickled_model(tmp_path: Path) -> None:
-    """The pickle of a regularized model is loaded in two processes that have not imported any adapter."""
-    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
-    torch.save(drop(nn.TransformerEncoder(layer, 2)), tmp_path / "model.pt")
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-c", PROCESSES, str(rank), str(tmp_path)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    for process in started:
-        out, errors = process.communicate(timeout=PATIENCE)
-        assert (process.returncode, out) == (0, "equal\n"), errors
 
 
 def test_unpickling_a_transformers_model_registers_the_attention_functions(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ from tests.cluster.conftest import ClusterPlace, running
 PAUSE = "0.2"
 """Seconds per step, so that faults hit running workers."""
 
-SUBMIT = ("submit", "--executor=slurm", "--max-parallel=6", "--trials-per-job=5", "--checkpoint-seconds=2")
+SUBMIT = ("submit", "--executor=slurm", "--profile=packed", "--parallel=6", "--checkpoint-seconds=2")
 END_TIMEOUT_S = 1500.0
 """Seconds that the trials have to end after the last fault."""
 
@@ -200,7 +200,7 @@ class Chaos:
 
 def maintain(place: ClusterPlace) -> dict[str, Any] | None:
     """Retry, submit and collect as a user's cron job does; return the states, None if SLURM does not answer."""
-    for words in (["retry", "state=failed,cancelled"], [*SUBMIT], ["collect"]):
+    for words in (["retry", "state=failed,cancelled"], [*SUBMIT], ["status"]):
         done = place.call(*words)
         if done.returncode == 1:
             raise AssertionError(f"{words}: {done.stderr}")
@@ -259,7 +259,7 @@ def run(cluster: Cluster, folder: Path, expected: dict[str, Any], arguments: arg
         if now > quiet + END_TIMEOUT_S:
             break
     time.sleep(2)
-    assert place.call("collect").returncode == 0
+    assert place.call("status").returncode == 0
     wrong = problems(place, expected)
     attempts = [attempt for all in place.attempts().values() for attempt in all]
     print(f"{sum(chaos.struck.values())} faults: {dict(sorted(chaos.struck.items()))}")

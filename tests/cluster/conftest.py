@@ -28,6 +28,13 @@ time = 5
 memory = 0.9
 signal_delay = 10
 
+[profiles.packed]
+partition = "main"
+time = 5
+memory = 0.9
+signal_delay = 10
+trials_per_job = 5
+
 [profiles.abrupt]
 partition = "abrupt"
 time = 5
@@ -172,7 +179,7 @@ class ClusterPlace(Workplace):
             return None if status["submitted"] + status["running"] else status
 
         status: dict[str, Any] = wait(idle_status, "the end of all trials", pause=0.2)
-        assert self.call("collect").returncode == 0
+        assert self.call("status").returncode == 0
         collected = self.status()
         assert {**collected, "as_of": ""} == {**status, "as_of": ""}, "status and collect disagree"
         return status

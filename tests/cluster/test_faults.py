@@ -49,7 +49,7 @@ def test_a_trial_whose_job_is_cancelled_by_scancel(clustered: ClusterPlace, undi
 
 def test_an_element_that_waits_is_cancelled(clustered: ClusterPlace) -> None:
     clustered.pause.write_text("0.5")
-    clustered.submit("tiny.yaml", "--max-parallel=1", "--checkpoint-seconds=0.5", seeds=1)
+    clustered.submit("tiny.yaml", "--parallel=1", "--checkpoint-seconds=0.5", seeds=1)
     first = clustered.training()
     job, _, element = job_of(first).partition("_")
     clustered.cluster.run("scancel", f"{job}_{1 - int(element)}")
@@ -59,7 +59,7 @@ def test_an_element_that_waits_is_cancelled(clustered: ClusterPlace) -> None:
 
 def test_cancelled_by_dropbench(clustered: ClusterPlace) -> None:
     clustered.pause.write_text("0.5")
-    clustered.submit("tiny.yaml", "--max-parallel=1", "--checkpoint-seconds=0.5", seeds=1)
+    clustered.submit("tiny.yaml", "--parallel=1", "--checkpoint-seconds=0.5", seeds=1)
     clustered.training()
     done = clustered.call("cancel", "tiny")
     assert done.returncode == 0, done.stderr

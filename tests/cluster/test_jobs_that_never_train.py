@@ -82,5 +82,5 @@ def test_a_user_who_may_have_three_jobs(clustered: ClusterPlace) -> None:
         assert clustered.ended()["queued"] == waiting
         wait(lambda: not clustered.cluster.run("squeue", "--noheader"), "the jobs' end")
     done = clustered.call("submit", "--executor=slurm", "--profile=few")
-    assert done.stdout == "Submitted 2 trials to 2 jobs. Follow them with `dropbench watch`.\n"
+    assert done.stdout == "Submitted 2 trials to 2 jobs. Follow them with `dropbench status --watch`.\n"
     assert clustered.ended()["succeeded"] == 8

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def test_forty_trials_as_one_array_with_a_throttle(clustered: ClusterPlace) -> None:
-    clustered.submit("tiny.yaml", "--max-parallel=8", seeds=20)
+    clustered.submit("tiny.yaml", "--parallel=8", seeds=20)
     # The process that submitted them has ended.
     running_jobs: list[int] = []
 
@@ -27,7 +27,7 @@ def test_forty_trials_as_one_array_with_a_throttle(clustered: ClusterPlace) -> N
 
     wait(all_succeeded, "forty trials", pause=0.2)
     assert 1 < max(running_jobs) <= 8
-    watched = clustered.call("watch")
+    watched = clustered.call("status", "--watch")
     assert watched.returncode == 0
     assert watched.stdout.splitlines()[-1] == "40 succeeded"
     rows = json.loads(clustered.call("results", "--json").stdout)
@@ -48,7 +48,7 @@ def test_a_cluster_needs_no_file_of_profiles(clustered: ClusterPlace) -> None:
     (clustered.folder / "dropbench.toml").unlink()
     assert clustered.call("enqueue", "tiny.yaml", "--preset", "one").returncode == 0
     done = clustered.call("submit", "--executor=slurm")
-    assert done.stdout == "Submitted 2 trials to 2 jobs. Follow them with `dropbench watch`.\n", done.stderr
+    assert done.stdout == "Submitted 2 trials to 2 jobs. Follow them with `dropbench status --watch`.\n", done.stderr
     assert done.stderr.startswith("No dropbench.toml: each job requests the cluster's default partition, 2 GB, ")
     assert done.stderr.count("\n") == 1
     assert clustered.finish()["succeeded"] == 2

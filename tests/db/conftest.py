@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,6 +28,7 @@ from harness.trials.plugins import load_plugins
 from harness.trials.task import TASKS
 from harness.trials.trial import DataRef, Trial
 from tests.jobs.workplace import PLUGIN
+from tests.patience import PATIENCE, wait
 from tests.requests import named
 
 STARTED, ENDED = "2026-01-02T03:04:05.000+00:00", "2026-01-02T03:05:05.000+00:00"
@@ -214,7 +214,7 @@ def postgresql() -> Iterator[Callable[[], str]]:
         yield make_database
     finally:
         process.send_signal(signal.SIGINT)  # without waiting for those who are connected
-        process.wait(30)
+        process.wait(PATIENCE)
         shutil.rmtree(folder)
 
 
@@ -233,12 +233,12 @@ def _postgresql() -> Path:
 def _await_server(process: subprocess.Popen[bytes], folder: Path, log: Path) -> None:
     import psycopg
 
-    for _ in range(300):
+    def accepts() -> bool:
         try:
             psycopg.connect(f"host={folder} user=me dbname=postgres").close()
         except psycopg.OperationalError:
             assert process.poll() is None, log.read_text(encoding="utf-8")
-            time.sleep(0.1)
-        else:
-            return
-    raise AssertionError(log.read_text(encoding="utf-8"))
+            return False
+        return True
+
+    wait(accepts, "the server")

@@ -12,7 +12,7 @@ import pytest
 
 from harness.cli.main import run
 from harness.trials.task import TASKS
-from tasks import trial_factory
+from tasks import preset_task
 from tests.paths import DOCS, ROOT
 
 PAGES = [ROOT / "docs/tutorial.md", ROOT / "docs/reading-tables.md", *sorted((ROOT / "docs/tasks").glob("*.md"))]
@@ -30,8 +30,8 @@ def one_step(monkeypatch: pytest.MonkeyPatch) -> None:
             preset["steps"] = 1
         return recipes
 
-    read_recipes = trial_factory.read_recipes
-    monkeypatch.setattr(trial_factory, "read_recipes", shortened)
+    read_recipes = preset_task.read_recipes
+    monkeypatch.setattr(preset_task, "read_recipes", shortened)
 
 
 def _without_epochs(content: Any) -> Any:

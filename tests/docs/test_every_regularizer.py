@@ -1,4 +1,4 @@
-"""Every registered regularizer has a card, an error of its reference, a section of the gallery and a row to choose it.
+"""Every registered regularizer has a card, an error of its reference, and a section and a row of the gallery.
 
 Its contract is tested by `tests.adapters.test_every_regularizer`, for whatever is registered.
 """
@@ -19,9 +19,7 @@ from tests.paths import DOCS
 from tests.reference_errors import FILE, with_table
 
 ERRORS: dict[str, float] = json.loads(FILE.read_text(encoding="utf-8"))
-GALLERY, CHOOSE, PARITY = (
-    (DOCS / f"{page}.md").read_text(encoding="utf-8") for page in ("gallery", "choose", "parity")
-)
+GALLERY, PARITY = ((DOCS / f"{page}.md").read_text(encoding="utf-8") for page in ("generated/gallery", "parity"))
 
 
 @pytest.mark.parametrize("name", list(REGULARIZERS))
@@ -32,7 +30,7 @@ def test_it_has_a_card_a_reference_and_its_sections_of_the_pages(name: str) -> N
         assert part in ERRORS, "test it with `reference.check`, then run `python -m tests.reference_errors`"
         assert ERRORS[part] <= TOLERANCE
     assert section(name).strip() in GALLERY, "python docs/draw_gallery.py"
-    assert name == "none" or f"](gallery.md#{name})" in CHOOSE
+    assert name == "none" or f"](#{name})" in GALLERY
 
 
 def test_the_table_of_errors_is_that_of_the_tests() -> None:

@@ -1,4 +1,4 @@
-"""Files next to README.md and the containers agree with the package."""
+"""Files next to README.md and the containers agree with the package, and docs/words.md with the documents."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import yaml
 from tests.paths import DOCS, ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+MAX_WORDS = 45
 CONTAINERS = [(DOCS / "containers" / name).read_text(encoding="utf-8") for name in ("Dockerfile", "dropbench.def")]
 
 
@@ -32,3 +33,14 @@ def test_images_have_the_package_and_a_python_that_it_supports() -> None:
     for text in CONTAINERS:
         [version] = re.findall(r"python:(3\.\d+)-slim", text)
         assert f"Programming Language :: Python :: {version}" in PROJECT["classifiers"]
+
+
+def test_the_words_are_few_and_used() -> None:
+    page = DOCS / "words.md"
+    words = re.findall(r"^\| ([a-z -]+) \|", page.read_text(encoding="utf-8"), re.MULTILINE)
+    words = [word for word in words if word not in ("word", "---")]
+    assert 30 < len(words) <= MAX_WORDS
+    assert len({*words}) == len(words)
+    others = [ROOT / "README.md", *(other for other in DOCS.glob("*.md") if other != page)]
+    text = "\n".join(other.read_text(encoding="utf-8").lower() for other in others)
+    assert [word for word in words if not re.search(rf"\b{word}(s|es)?\b", text.replace("\n", " "))] == []

@@ -15,7 +15,7 @@ from tests.docs.reference.given import campaign, extended
 from tests.paths import DOCS
 
 FINDINGS = (DOCS / "findings.md").read_text(encoding="utf-8")
-LEADERBOARD = (DOCS / "leaderboard.md").read_text(encoding="utf-8")
+LEADERBOARD = (DOCS / "generated" / "leaderboard.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(autouse=True)
@@ -25,8 +25,10 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_page_is_what_its_script_writes() -> None:
     text, pictures = write_leaderboard.page()
-    assert text == (DOCS / "leaderboard.md").read_text(encoding="utf-8"), "python docs/write_leaderboard.py"
-    folder = DOCS / "images" / "leaderboard"
+    assert text == (DOCS / "generated" / "leaderboard.md").read_text(encoding="utf-8"), (
+        "python docs/write_leaderboard.py"
+    )
+    folder = DOCS / "generated" / "images" / "leaderboard"
     assert {path.name: path.read_bytes() for path in folder.glob("*")} == pictures
 
 

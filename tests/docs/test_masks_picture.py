@@ -1,4 +1,4 @@
-"""The pictures in docs/regularizers.md and docs/gallery.md are what the code draws today."""
+"""The pictures in docs/regularizers.md and docs/generated/gallery.md are what the code draws today."""
 
 from __future__ import annotations
 
@@ -15,9 +15,12 @@ from tests.paths import DOCS
 
 @pytest.mark.slow
 def test_the_pictures_are_what_the_regularizers_draw(tmp_path: Path) -> None:
-    for script, target in (("draw_masks.py", tmp_path / "masks.png"), ("draw_gallery.py", tmp_path)):
+    for script, target in (("draw_masks.py", tmp_path / "masks.png"), ("draw_gallery.py", tmp_path / "generated")):
         subprocess.run([sys.executable, DOCS / script, target], check=True, cwd=DOCS.parent)
-    pictures = [Path("masks.png"), *(path.relative_to(DOCS) for path in (DOCS / "images/regularizers").iterdir())]
+    pictures = [
+        Path("masks.png"),
+        *(path.relative_to(DOCS) for path in (DOCS / "generated/images/regularizers").iterdir()),
+    ]
     for picture in pictures:
         with Image.open(tmp_path / picture) as drawn, Image.open(DOCS / picture) as kept:
             assert drawn.size == kept.size

@@ -104,34 +104,9 @@ def test_a_suite_runs_beside_files_of_the_same_names(run: Run) -> None:
     done = run("-m", "dropbench", "run", "quickstart", "--set", "steps=2", "--seeds", "1")
     assert done.returncode == 0, done.stderr
     assert "ViT" in done.stdout
-    for command in ("status", "results", "list models", "data list", "db rebuild", "report quickstart --set steps=2"):
+    for command in ("status", "results", "list models", "list data", "db rebuild", "report quickstart --set steps=2"):
         done = run("-m", "dropbench", *command.split())
         assert done.returncode == 0, f"{command}: {done.stderr}"
     call = "import dropbench; print(dropbench.run('quickstart', seeds=1, set={'steps': 2}).trials[0].predictions())"
     done = run("-c", call)
     assert "[1078 rows x 8 columns]" in done.stdout, done.stderr
-
-
-@pytest.mark.slow
-def test_old_names_are_the_same_modules(run: Run, tmp_path: Path) -> None:
-    program = """
-import warnings, sys
-import dropbench
-try:
-    import tasks
-except RuntimeError as error:
-    print(error)
-sys.path.remove("")
-sys.modules.pop("tasks", None)
-with warnings.catch_warnings(record=True) as caught:
-    warnings.simplefilter("always")
-    from harness import REGULARIZERS, AttentionDrop
-    from tasks.data import DATASETS
-    import harness.masks
-assert REGULARIZERS is dropbench.REGULARIZERS
-assert DATASETS is sys.modules["dropbench.tasks.data"].DATASETS
-assert {warning.category for warning in caught} == {DeprecationWarning}
-print(AttentionDrop.__module__)
-"""
-    done = run("-c", program)
-    assert done.stdout.splitlines() == ["a file of the user", "dropbench.harness.regularizers.drop"], done.stderr

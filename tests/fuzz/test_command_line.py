@@ -51,23 +51,29 @@ OPTIONS = {
         "--search",
     ),
     "results": ("--group-by", "--aggregate", "--metric", "--curve", "--every", "--sort", "--limit"),
-    "rank": ("--metric", "--by"),
-    "status": ("--by",),
-    "list": ("--sites", "--regularizer"),
+    "status": ("--usage",),
+    "list": ("--regularizer",),
     "analyze": ("--split", "--samples", "--device", "--preset", "--model"),
     "gc": ("--older-than",),
     "logs": (),
-    "compare": (),
+    "compare": ("--metric", "--by", "--examples", "--limit"),
 }
 FIRST = {
     "report": ["tiny.yaml"],
     "list": ["models"],
     "analyze": ["tiny.yaml"],
-    "status": ["--usage"],
+    "compare": ["--rank"],
     "gc": ["--dry-run"],
 }
 SETTINGS = ("DATA", "RUNS", "PLUGINS", "NUM_WORKERS", "BACKEND", "TRACKERS")
-READING = (["status"], ["results"], ["report", "tiny.yaml"], ["list", "data"], ["rank"], ["gc", "--dry-run"])
+READING = (
+    ["status"],
+    ["results"],
+    ["report", "tiny.yaml"],
+    ["list", "data"],
+    ["compare", "--rank"],
+    ["gc", "--dry-run"],
+)
 SCHEMES = ("sqlite", "sqlite+pysqlite", "postgresql+psycopg", "mysql", "x", "")
 SERVERS = ("//", "///", "//127.0.0.1:1/", "//u:p@127.0.0.1:1/", "//127.0.0.1:x/", "//127.0.0.1:99999/", "//[::1/", ":")
 INSIDE = [text for text in TEXTS if "/" not in text]
@@ -81,7 +87,7 @@ assignments = texts | st.builds("".join, st.tuples(st.sampled_from(LISTS), texts
 
 
 @fuzzed
-@given(command=st.sampled_from(["results", "rank", "compare"]), filters=st.lists(words, min_size=1, max_size=3))
+@given(command=st.sampled_from(["results", "compare"]), filters=st.lists(words, min_size=1, max_size=3))
 def test_filters(campaign: Path, command: str, filters: list[str]) -> None:
     call(command, "--", *filters)
 
@@ -113,7 +119,7 @@ def test_settings(campaign: Path, name: str, value: str, command: list[str]) -> 
     server=st.sampled_from(SERVERS),
     name=st.sampled_from(INSIDE),
     query=st.sampled_from(["", "?timeout=x", "?mode=ro", "?x=1", "?", "?uri=true&mode=x", "?connect_timeout=x"]),
-    command=st.sampled_from([["status"], ["results"], ["db", "upgrade"], ["db", "import"]]),
+    command=st.sampled_from([["status"], ["results"], ["db", "rebuild"], ["db", "import"]]),
 )
 def test_urls(campaign: Path, scheme: str, server: str, name: str, query: str, command: list[str]) -> None:
     url = f"{scheme}:{server}{name}{query}"

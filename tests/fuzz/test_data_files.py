@@ -77,7 +77,7 @@ def test_data_files(campaign: Path, draw: st.DataObject, name: str, how: str) ->
             )
         else:
             spoil(file, how)
-        call("data", "check", name, "--quick", "--data", f"{name}={folder}")
+        call("data", "check", f"{name}={folder}", "--quick")
     finally:
         if file.is_dir() and not file.is_symlink():
             file.rmdir()

@@ -38,8 +38,8 @@ STATEMENTS = (
     "splits='', layouts=(Layout(files=({1!r},), reader={0!r}),)))",
 )  # fmt: skip
 COMMANDS = (
-    ["list", "regularizers"], ["list", "regularizers", "x"], ["list", "models"], ["list", "models", "--sites", "x"],
-    ["list", "tasks"], ["data", "list"], ["data", "check", "x", "--quick"], ["results"], ["status"],
+    ["list", "regularizers"], ["list", "regularizers", "x"], ["list", "models"], ["list", "sites", "x"],
+    ["list", "tasks"], ["list", "data"], ["data", "check", "x", "--quick"], ["results"], ["status"],
     ["report", "tiny.yaml"], ["enqueue", "tiny.yaml"], ["enqueue", "tiny.yaml", "--regularizer", "x", "--seeds", "1"],
 )  # fmt: skip
 

@@ -69,7 +69,7 @@ def test_annotations(coco: Path, draw: st.DataObject, name: str, content: bytes 
         ).encode()
     try:
         file.write_bytes(content)
-        call("data", "check", "coco", "--quick", "--data", f"coco={coco}")
+        call("data", "check", f"coco={coco}", "--quick")
     finally:
         file.write_bytes(whole)
 
@@ -99,7 +99,7 @@ def test_profiles(campaign: Path, draw: st.DataObject) -> None:
     draw=st.data(),
     content=st.sampled_from(CONTENTS) | texts.map(str.encode),
     how=st.sampled_from(["content"] * 6 + ["folder", "pipe", "device", "loop"]),
-    command=st.sampled_from([["collect"], ["status"], ["report", "tiny.yaml", "--format", "json"], ["db", "rebuild"]]),
+    command=st.sampled_from([["status"], ["results"], ["report", "tiny.yaml", "--format", "json"], ["db", "rebuild"]]),
 )
 def test_run_directories(campaign: Path, draw: st.DataObject, content: bytes, how: str, command: list[str]) -> None:
     shutil.rmtree("copy", ignore_errors=True)

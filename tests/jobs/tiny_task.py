@@ -1,7 +1,8 @@
 """A plug-in with a task of a few numbers, which the real engine trains in well under a second.
 
 Settings that change no result come from the environment, so that a test can change them between two attempts.
-TINY_PAUSE is a file with the seconds per step. TINY_FAULT is a file with a fault: "raise 5" raises at step 5, "raise 5
+TINY_PAUSE is a file with the seconds per step, or "hold": from the fifth loss on, wait until it says something else.
+TINY_FAULT is a file with a fault: "raise 5" raises at step 5, "raise 5
 1" only with seed 1; "memory" runs out of memory, "short 2" does with more than two samples at a time; "hog" allocates
 two GiB, "hog 5 0 2" with more than two samples; "linger 6" takes six seconds for the test set; "disk" fills the disk
 with the file TINY_FILL; "input 0" finds invalid data; "import 0" kills every worker that loads this file.
@@ -102,7 +103,9 @@ class Tiny(Task):
         self.step += 1
         for kind in ("raise", "memory", "short", "hog", "disk"):
             self.fault(kind, len(batch["labels"]))
-        time.sleep(float(_content("TINY_PAUSE") or 0))
+        while (pause := _content("TINY_PAUSE")) == "hold" and self.step >= 5:
+            time.sleep(0.01)
+        time.sleep(0 if pause == "hold" else float(pause or 0))
         return cross_entropy(model(batch["points"]), batch["labels"])
 
     def evaluate(self, model: nn.Module, split: Split, batches: Iterable[Any]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Test ``dropbench data list|check|fetch``."""
+"""Test ``dropbench data check|fetch``, and the states of data sets."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ import pytest
 from typer.testing import CliRunner
 
 from harness.errors import InputError
+from harness.settings import Settings
 from tasks.commands import app
 from tasks.data import DATASETS
+from tasks.data.check import list_datasets
 
 ROWS = "".join(f"{number % 6} question {number}\n" for number in range(120))
 
@@ -44,27 +46,16 @@ def run_json(*arguments: str) -> Any:
     return json.loads(run(*arguments, "--json"))
 
 
-def test_list_names_every_set_and_its_state(trec: Path) -> None:
+def test_the_states_of_all_sets(trec: Path, folders: Path) -> None:
     (trec.parent / "ag_news").mkdir()
     (trec.parent / "ag_news" / "train.csv").touch()
-    rows = {row["name"]: row for row in run_json("list")}
+    rows = {status.dataset.name: status.to_json() for status in list_datasets(Settings.from_environment())}
     assert list(rows) == list(DATASETS)
     states = {name: row["state"] for name, row in rows.items()}
     assert (states["digits"], states["trec"], states["ag-news"], states["mr"]) == (
         "ready", "ready", "incomplete", "missing",
     )  # fmt: skip
-    assert rows["trec"]["folder"] == str(trec)
-    assert rows["trec"]["kind"] == "text-classification"
-    output = run("list")
-    assert all(name in output for name in DATASETS)
-    assert "ready" in output
-
-
-def test_list_follows_a_mapping(trec: Path, folders: Path) -> None:
-    (folders / "data" / "trec").rename(folders / "elsewhere")
-    assert {row["name"]: row["state"] for row in run_json("list")}["trec"] == "missing"
-    mapped = run_json("list", "--data", f"trec={folders / 'elsewhere'}")
-    assert {row["name"]: row["state"] for row in mapped}["trec"] == "ready"
+    assert (rows["trec"]["folder"], rows["trec"]["kind"]) == (str(trec), "text-classification")
 
 
 def test_check_reports_the_content_of_the_set(trec: Path) -> None:
@@ -72,7 +63,7 @@ def test_check_reports_the_content_of_the_set(trec: Path) -> None:
     assert content["rows"] == {"train": 108, "dev": 12, "test": 1}
     assert content["class_rows"]["test"]["description"] == 1
     assert content["files"] == ["TREC.train.all", "TREC.test.all"]
-    assert len(content["fingerprint"]) == 12
+    assert len(content["fingerprint"]) == 16
     assert not content["synthetic"]
     train = {"split": "train", "count": 5452, "where": "Li and Roth (2002)", "unit": "rows", "found": 120}
     assert {**train, "with_left_out": False} in content["published"]
@@ -153,7 +144,7 @@ def test_check_decodes_images_unless_quick() -> None:
 
 def test_check_reports_fewer_classes_than_published(folders: Path) -> None:
     folder = Path(run_json("check", "imagenet-synthetic")["folder"])
-    content = run_json("check", "imagenet", "--data", f"imagenet={folder}")
+    content = run_json("check", f"imagenet={folder}")
     assert "5 classes, published: 1000" in content["differences"]
 
 
@@ -168,17 +159,12 @@ def test_check_of_a_missing_set() -> None:
         run("check", "mr")
     with pytest.raises(InputError, match="did you mean digits"):
         run("check", "digit")
-    with pytest.raises(InputError, match="expected NAME=PATH"):
-        run("check", "mr", "--data", "mr")
 
 
 def test_check_takes_the_folder_with_the_name(trec: Path, folders: Path) -> None:
     trec.rename(elsewhere := folders / "elsewhere")
     assert run_json("check", f"trec={elsewhere}")["folder"] == str(elsewhere)
     assert run_json("check", f"trec:mine={elsewhere}")["name"] == "trec:mine"
-    for name, given in (("trec", f"trec:mine={elsewhere}"), ("trec:mine", f"trec={elsewhere}")):
-        with pytest.raises(InputError, match=f"no folder of {name}: run `dropbench data check {given}`"):
-            run("check", name, "--data", given)
     with pytest.raises(InputError, match=r"--data trec=\./none: none is not a folder"):
         run("check", "trec=./none")
 

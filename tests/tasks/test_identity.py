@@ -22,7 +22,7 @@ from harness.settings import Settings
 from harness.trials.plugins import _loaded, load_plugins
 from harness.trials.task import TASKS
 from harness.trials.trial import Trial, TrialRequest
-from tasks.trial_factory import resolve_data
+from tasks.preset_task import resolve_data
 from tasks.weights import weights_ref
 
 PLUGIN = """

@@ -11,14 +11,13 @@ from sqlalchemy import func, select
 
 from db.report.dashboard.live import Live
 from db.report.page.details import duration, time_text
+from db.report.page.limits import Limits
 from db.schema.connection import reading
 from db.schema.tables import Attempts, Trials
 from db.store.requests import MEMBERS, in_suites
 from harness.regularizers.spec import spec_label
 from harness.trials.trial import TRIAL_STATES
 
-NUM_LATEST = 12
-MAX_RUNNING = 60
 SAMPLE_SIZE = 200
 """Finished attempts of a suite from which the remaining time is estimated."""
 
@@ -120,7 +119,7 @@ def _mean_duration(live: Live, name: str) -> float | None:
 def running_trials(live: Live) -> list[tuple[Any, str]]:
     """Return the running trials (`jobs.queue.status.TrainProgress`) with their labels; the first to end first."""
     trials = sorted(live.activity().running, key=lambda trial: (trial.seconds is None, trial.seconds or 0.0, trial.id))
-    trials = trials[:MAX_RUNNING]
+    trials = trials[: Limits.running]
     labels = _labels(live, [trial.id for trial in trials])
     return [(trial, labels.get(trial.id, "")) for trial in trials]
 
@@ -129,7 +128,7 @@ def latest(live: Live) -> list[TrialLine]:
     """Return the trials that changed last."""
     query = select(Trials.c.id, Trials.c.state, Trials.c.reason, Trials.c.updated_at).where(Trials.c.state != "queued")
     with reading(live.base.engine) as connection:
-        rows = connection.execute(query.order_by(Trials.c.updated_at.desc()).limit(NUM_LATEST)).all()
+        rows = connection.execute(query.order_by(Trials.c.updated_at.desc()).limit(Limits.latest)).all()
     labels = _labels(live, [row.id for row in rows])
     lines = []
     for row in rows:

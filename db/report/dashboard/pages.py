@@ -17,6 +17,7 @@ from db.report.page.analyses import ANALYSES
 from db.report.page.charts import Group, band_chart
 from db.report.page.details import differences, run_details
 from db.report.page.document import chart_groups, page_content
+from db.report.page.limits import Limits
 from db.report.page.records import Record, load_curves, load_records, merge_seeds
 from db.report.page.templates import environment
 from db.report.view.build import build_view
@@ -30,8 +31,6 @@ SUITE_CACHE_S = 6.0
 """Lifetime of the table and charts of a suite with running trials."""
 TRIAL_CACHE_S = 2.0
 """Lifetime of the curves of a running trial."""
-MAX_CURVES = 6
-MAX_POINTS = 200
 CHARTS = ("over", "metric", "delta", "curves", "compare", "layers", *ANALYSES)
 """Ids of all groups of charts that a suite may have, in order."""
 
@@ -132,8 +131,8 @@ def _curves(live: Live, record: Record) -> Group:
     curves = load_curves(live.store, live.runs, [record.id], None).get(record.id, {})
     names = sorted(name for name in curves if name.startswith("dev/") or name == "train/loss")
     group = Group("curves", "Learning curves", ["Values reported by the run so far."])
-    for name in names[:MAX_CURVES]:
-        band = merge_seeds([curves[name]], MAX_POINTS)
+    for name in names[: Limits.curves]:
+        band = merge_seeds([curves[name]], Limits.points)
         if band is not None:
             caption = name.replace("/", " ")
             group.charts.append(band_chart(caption, f"{caption} by step", [record.id], {0: band}, name))
@@ -149,7 +148,7 @@ def _baseline(live: Live, record: Record) -> Mapping[str, Any] | None:
         return None
     query = select(Configs.c.config, Configs.c.overrides).where(
         Configs.c.task == config["task"],
-        Configs.c.fingerprint == DataRef(**config["data"]).label,
+        Configs.c.fingerprint == DataRef(**config["data"]).fingerprint,
         Configs.c.model == config["model"],
         Configs.c.preset == config["preset"],
         Configs.c.regularizer == "none",

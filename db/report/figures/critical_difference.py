@@ -12,10 +12,10 @@ from matplotlib.figure import Figure
 
 from db.queries.rank import Ranking
 from db.report.formats.comparison_tables import row_label
-from db.report.formats.escaping import plain
 from db.statistics.corrections import SIGNIFICANCE
 from db.statistics.ranks import groups
 from harness.analysis.figures import DPI
+from harness.cli.plain_text import plain
 from harness.errors import InputError
 
 WIDTH, LABEL_WIDTH = 8.0, 2.2

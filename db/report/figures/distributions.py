@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,12 @@ from harness.files import open_regular
 from harness.runs.run_directory import RunDirectory
 
 Array = NDArray[Any]
+Arrays = Mapping[str, Array]
+"""Arrays of an analysis of one trial, by name."""
 
 BINS = 40
+COVERED = 0.999
+"""Share of the values of each row that is below the last edge, so that outliers do not squeeze the others."""
 
 
 @dataclass(frozen=True)
@@ -32,20 +36,25 @@ class Distribution:
     mean: float
 
 
-def distributions(results: Sequence[CellResult], runs: Path) -> list[Distribution]:
-    """Return one distribution per measured cell, all with the same edges; raise InputError if a file is damaged."""
-    measured = [(result, list(arrays_of(result, runs))) for result in results]
-    measured = [(result, seeds) for result, seeds in measured if seeds]
-    if any(name.endswith(".counts") for _, seeds in measured for name in seeds[0]):
-        return _from_counts(measured)
-    samples = [(result, values) for result, seeds in measured if (values := _samples(result, seeds)) is not None]
+def distributions(seeds_of: Mapping[str, Sequence[Arrays]], layer: str) -> list[Distribution]:
+    """Return one distribution per row with arrays, all with the same edges; the last bin includes larger outliers.
+
+    Args:
+        seeds_of: arrays of an analysis of each seed, by row.
+        layer: name of a layer, "last", or any other text for all layers.
+    """
+    measured = {row: seeds for row, seeds in seeds_of.items() if seeds}
+    if any(name.endswith(".counts") for seeds in measured.values() for name in seeds[0]):
+        return _from_counts(measured, layer)
+    samples = {row: values for row, seeds in measured.items() if len(values := _samples(seeds, layer))}
     if not samples:
         return []
-    pooled = np.concatenate([values for _, values in samples])
-    edges = np.linspace(pooled.min(), max(pooled.max(), pooled.min() + 1e-9), BINS + 1)
+    low = min(values.min() for values in samples.values())
+    high = max(np.quantile(values, COVERED, method="inverted_cdf") for values in samples.values())
+    edges = np.linspace(low, max(high, low + 1e-9), BINS + 1)
     return [
-        Distribution(result.row, np.histogram(values, edges)[0] / len(values), edges, float(values.mean()))
-        for result, values in samples
+        Distribution(row, np.histogram(np.minimum(values, edges[-1]), edges)[0] / len(values), edges, values.mean())
+        for row, values in samples.items()
     ]
 
 
@@ -71,52 +80,47 @@ def load_arrays(directory: Path, kind: str) -> dict[str, Array] | None:
         raise InputError(f"{directory}: its {kind} is damaged ({error}): run `{command}`") from None
 
 
-def _samples(result: CellResult, seeds: Sequence[dict[str, Array]]) -> Array | None:
-    """Return the values of all seeds (N,) whose mean is the cell's metric, averaged over heads; None if there are none.
-
-    A metric that belongs neither to a layer nor to the last one is the mean over all layers.
-    """
-    scalar = result.cell.metric.partition("/")[2]
+def _samples(seeds: Sequence[Arrays], layer: str) -> Array:
+    """Return the finite values of all seeds (N,), averaged over heads, and over layers if all are selected."""
     parts: list[Array] = []
     for arrays in seeds:
         layers = {name: values if values.ndim == 1 else values.mean(axis=1) for name, values in arrays.items()}
-        if scalar == "last":
+        if layer == "last":
             parts.append(layers[list(layers)[-1]])
         else:
-            parts.append(layers[scalar] if scalar in layers else np.mean(list(layers.values()), axis=0))
+            parts.append(layers[layer] if layer in layers else np.mean(list(layers.values()), axis=0))
     pooled = np.concatenate(parts)
-    pooled = pooled[np.isfinite(pooled)]
-    return pooled if pooled.size else None
+    finite: Array = pooled[np.isfinite(pooled)]
+    return finite
 
 
-def _from_counts(measured: Sequence[tuple[CellResult, list[dict[str, Array]]]]) -> list[Distribution]:
-    """Merge histograms whose bins start at 0 and differ in width by powers of two (`harness.analysis.sparsity`).
-
-    A metric that does not belong to a layer pools all layers and heads.
-    """
-    histograms: list[tuple[CellResult, list[tuple[Array, float]], float]] = []
-    for result, seeds in measured:
-        scalar = result.cell.metric.partition("/")[2]
-        parts: list[tuple[Array, float]] = []
-        means: list[float] = []
-        for arrays in seeds:
-            layers = [name.removesuffix(".counts") for name in arrays if name.endswith(".counts")]
-            for layer in [scalar] if scalar in layers else layers:
-                parts.append((arrays[f"{layer}.counts"].sum(axis=0), float(arrays[f"{layer}.edges"][1])))
-                means.append(float(np.mean(arrays[f"{layer}.heads"])))
-        histograms.append((result, parts, float(np.mean(means))))
-    width = max(width for _, parts, _ in histograms for _, width in parts)
-    totals = [
-        np.sum([_merge_bins(counts, round(width / own)) for counts, own in parts], axis=0) for _, parts, _ in histograms
-    ]
-    last = 1 + max(int(np.flatnonzero(total).max(initial=0)) for total in totals)
+def _from_counts(measured: Mapping[str, Sequence[Arrays]], layer: str) -> list[Distribution]:
+    """Merge histograms whose bins start at 0 and differ in width by powers of two (`harness.analysis.sparsity`)."""
+    histograms: dict[str, list[tuple[Array, float]]] = {}
+    means: dict[str, float] = {}
+    for row, seeds in measured.items():
+        layers = [name.removesuffix(".counts") for name in seeds[0] if name.endswith(".counts")]
+        selected = [layer] if layer in layers else layers[-1:] if layer == "last" else layers
+        pairs = [(arrays, name) for arrays in seeds for name in selected]
+        histograms[row] = [
+            (arrays[f"{name}.counts"].sum(axis=0), float(arrays[f"{name}.edges"][1])) for arrays, name in pairs
+        ]
+        means[row] = float(np.mean([np.mean(arrays[f"{name}.heads"]) for arrays, name in pairs]))
+    width = max(width for parts in histograms.values() for _, width in parts)
+    totals = {
+        row: np.sum([_merge_bins(counts, round(width / own)) for counts, own in parts], axis=0)
+        for row, parts in histograms.items()
+    }
+    last = 1 + max(int(np.searchsorted(total.cumsum(), COVERED * total.sum())) for total in totals.values())
     factor = -(-last // BINS)
     bins = -(-last // factor)
     edges = np.arange(bins + 1) * width * factor
-    return [
-        Distribution(result.row, _merge_bins(total, factor)[:bins] / max(total.sum(), 1), edges, mean)
-        for (result, _, mean), total in zip(histograms, totals, strict=True)
-    ]
+    found = []
+    for row, total in totals.items():
+        merged = _merge_bins(total, factor)
+        merged[bins - 1] += merged[bins:].sum()
+        found.append(Distribution(row, merged[:bins] / max(total.sum(), 1), edges, means[row]))
+    return found
 
 
 def _merge_bins(counts: Array, factor: int) -> Array:

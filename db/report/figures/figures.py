@@ -7,16 +7,15 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 
 from db.report.figures.distributions import arrays_of, distributions
+from db.report.figures.maps import draw_maps, scale_end
 from db.report.formats.layout import column_label
 from db.report.view.cells import CellResult
 from db.report.view.view import View
 from harness.analysis import analysis_of
 from harness.analysis.figures import png
-from harness.analysis.pictures.attention_figure import SCALE, draw_between, draw_over
 from harness.errors import InputError
 
 COLORS = ("#666666", "#9ecae1", "#08519c", "#fdae6b", "#d94801", "#74c476", "#006d2c", "#bcbddc", "#54278f")
@@ -99,7 +98,12 @@ def _x(result: CellResult, over: str) -> float:
 
 def _histograms(view: View, runs: Path) -> Figure:
     """Draw one panel per column, with one outline per row of the values of all its seeds."""
-    columns = [(column, rows) for column in view.columns if (rows := distributions(view.column(column), runs))]
+    columns = []
+    for column in view.columns:
+        results = view.column(column)
+        seeds_of = {result.row: list(arrays_of(result, runs)) for result in results}
+        if rows := distributions(seeds_of, results[0].cell.metric.partition("/")[2]):
+            columns.append((column, rows))
     if not columns:
         raise _no_data(view)
     drawn, panels = _panels(len(columns), 2, 5.4, 3.6)
@@ -119,37 +123,12 @@ def _histograms(view: View, runs: Path) -> Figure:
 
 
 def _maps(view: View, runs: Path) -> Figure:
-    """Draw the samples in the first line, and below them one line of maps per row, from its first seed."""
+    """Draw the maps of the first column, from the first seed of each row."""
     column = view.columns[0]
     rows = [(row, arrays) for row in view.rows for arrays in islice(arrays_of(view.cells[row, column], runs), 1)]
     if not rows:
         raise _no_data(view)
-    first = rows[0][1]
-    samples = [first[name] for name in first if name.startswith("shown.")]
-    if any(image.dtype.kind != "u" for image in samples):
-        raise InputError(f"suite {view.suite.name}: maps are drawn over images: expected a task on images")
-    drawn = Figure(figsize=(1.7 * len(samples) + 2.2, 1.75 * (len(rows) + 1) + 0.8), layout="constrained")
-    grid = drawn.subplots(len(rows) + 1, len(samples), squeeze=False)
-    for axes in grid.flat:
-        axes.set(xticks=[], yticks=[])
-        axes.spines[:].set_visible(False)
-    maps = [[arrays[f"map.{sample}"] for sample in range(len(samples))] for _, arrays in rows]
-    top = max(1.0, *(float(weights.max() * weights.size) for line in maps for weights in line))
-    scale: ScalarMappable | None = None
-    for sample, image in enumerate(samples):
-        grid[0, sample].imshow(image.squeeze(), cmap="gray", vmin=0, vmax=255, interpolation="nearest")
-        for line, (_, arrays) in enumerate(rows):
-            axes, weights = grid[line + 1, sample], maps[line][sample]
-            if f"places.{sample}" in arrays:
-                scale = draw_between(axes, image, arrays[f"places.{sample}"], int(arrays["query"]), weights, top)
-            else:
-                scale = draw_over(axes, image, weights, top)
-    for axes, label in zip(grid[:, 0], ("sample", *(row for row, _ in rows)), strict=True):
-        axes.set_ylabel(label, rotation=0, ha="right", va="center", fontsize=9)
-    assert scale is not None
-    unit = "tokens" if "places.0" in first else "patches"
-    drawn.colorbar(scale, ax=grid, shrink=0.6).set_label(SCALE.format(unit), fontsize=9)
-    return drawn
+    return draw_maps(rows, max(1.0, scale_end(rows)))
 
 
 def _no_data(view: View) -> InputError:

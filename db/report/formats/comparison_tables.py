@@ -10,11 +10,12 @@ from typing import Any
 from db.queries.blocks import BASELINE
 from db.queries.rank import Ranking
 from db.queries.statistics import EQUAL
-from db.report.formats.listing import TextTable, format_value, needs_fingerprint, results_table
+from db.report.formats.listing import format_value, needs_fingerprint, results_table
 from db.report.formats.noise import Noise, noise_lines, significant
 from db.report.formats.numbers import SIGNIFICANT
 from db.statistics.evidence import ZONE
 from db.store.rows import Row
+from harness.cli.text_table import TextTable
 from harness.regularizers import REGULARIZERS
 from harness.regularizers.spec import spec_label
 
@@ -27,15 +28,17 @@ MAX_NAMED = 10
 """Configurations present on one side only that are named; the others are counted."""
 
 
-def comparison_table(rows: Sequence[Row]) -> tuple[list[str], TextTable, list[str]]:
-    """Return the values shared by all rows as lines, the rows that both sides have, and lines that sum them up."""
+def comparison_table(rows: Sequence[Row]) -> TextTable:
+    """Return the rows that both sides have, with the values they share above, and lines that sum them up below."""
     both = [row for row in rows if row["only"] is None]
     sides = {(_differing(row, "old"), _differing(row, "new")) for row in both}
     alike = len(both) > 1 and len(sides) == 1
-    above, table = results_table([_columns(row, name_sides=not alike) for row in both])
+    table = results_table([_columns(row, name_sides=not alike) for row in both])
     if alike:
-        above = [*(f"{side}: {text}" for side, text in zip(("old", "new"), *sides, strict=True) if text), *above]
-    return above, table, [*_summary(both), *noise_lines(map(_noise, both), "old"), *_one_sided(rows)]
+        named = (f"{side}: {text}" for side, text in zip(("old", "new"), *sides, strict=True) if text)
+        table.above = [*named, *table.above]
+    table.below = [*_summary(both), *noise_lines(map(_noise, both), "old"), *_one_sided(rows)]
+    return table
 
 
 def row_label(row: Row) -> str:
@@ -56,17 +59,18 @@ def _keys(row: Row) -> list[str]:
 
 
 def ranking_table(ranking: Ranking) -> TextTable:
-    """Return one row per regularizer."""
+    """Return one row per regularizer, with what the columns mean and the notes of the ranking below."""
     keys = _keys(ranking.rows[0]) if ranking.rows else []
     rows = [_ranking_texts(row, keys, ranking.blocks) for row in ranking.rows]
     names = [*dict.fromkeys(name for row in rows for name, text in row.items() if text or name in keys)]
-    return names, [[row[name] for name in names] for row in rows]
+    below = [*ranking_legend(ranking), *ranking.notes]
+    return TextTable.of_rows(names, [[row[name] for name in names] for row in rows], below=below)
 
 
 def _ranking_texts(row: Row, keys: Sequence[str], blocks: int) -> dict[str, str]:
     mark = f" {SIGNIFICANT}" if significant([row["p_holm"]]) else ""
     iqm = {"low": row["iqm_low"], "high": row["iqm_high"], "no_interval": "" if row["iqm_low"] is None else None}
-    posterior = [row[name] for name in ("p_worse", "p_equivalent", "p_better")]
+    shares = [row[name] for name in ("p_worse", "p_equivalent", "p_better")]
     return {
         **{key: "" if row[key] is None else str(row[key]) for key in keys},
         "regularizer": _regularizer(row),
@@ -76,7 +80,7 @@ def _ranking_texts(row: Row, keys: Sequence[str], blocks: int) -> dict[str, str]
         "improvement": _change(row, row["improvement"], "%", like=1.0) + mark,
         "IQM": _change(iqm, row["iqm"], "%", like=1.0),
         "P(improvement)": _probability(row),
-        "worse/equal/better": "" if None in posterior else "/".join(f"{100 * share:.0f}" for share in posterior) + "%",
+        "worse / equal / better": "" if None in shares else "/".join(f"{100 * share:.0f}" for share in shares) + "%",
     }
 
 
@@ -103,7 +107,7 @@ def ranking_legend(ranking: Ranking) -> list[str]:
     if any(row["p_improvement"] is not None for row in rows):
         lines.append(f"P(improvement): probability that a run is better than one of {BASELINE}")
         lines.append(
-            f"worse/equal/better: Bayesian signed-rank test; equal: within ±{ZONE:g} % of the value of {BASELINE}"
+            f"worse / equal / better: Bayesian signed-rank test; equal: within ±{ZONE:g} % of the value of {BASELINE}"
         )
     return lines
 

@@ -3,53 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
-from db.report.formats.escaping import MAX_TEXT, cut, latex, latex_definitions, markdown
-from db.report.formats.layout import Line, source_grid
+from db.report.formats.escaping import cut
+from db.report.formats.layout import source_grid
 from db.report.formats.legend import about, incomplete
-from db.report.formats.listing import latex_lines, markdown_lines, to_csv, to_parquet
+from db.report.formats.writers import to_csv, to_latex, to_markdown, to_parquet
 from db.report.view.cells import CellResult
 from db.report.view.view import View
 
 
 def as_markdown(view: View) -> str:
-    """Return a GitHub table; the best are bold."""
-    grid = source_grid(view)
-    rows = [_texts(line, markdown, "**{}**", "&emsp;") for line in grid.lines]
-    notes = [f"{number}. {markdown(note)}" for number, note in enumerate(grid.notes, 1)]
-    legend = [f"- {markdown(text)}" for text in grid.about]
-    header = [markdown(text) for text in grid.header]
-    table = markdown_lines([header, [":--", *["--:"] * (len(header) - 1)], *rows])
-    blocks = [f"### {markdown(grid.title)}", "\n".join(table), "\n".join(notes), "\n".join(legend)]
-    return "\n\n".join(filter(None, blocks))
+    """Return a GitHub table."""
+    return to_markdown(source_grid(view))
 
 
 def as_latex(view: View) -> str:
-    """Return a table environment for the package booktabs; the best are bold."""
-    grid = source_grid(view)
-    rows = [_texts(line, latex, r"\textbf{{{}}}", r"\quad ") for line in grid.lines]
-    header = [latex(text) for text in grid.header]
-    begin, *inner, end = latex_lines(header, rows, f"l{'r' * (len(header) - 1)}")
-    notes = [rf"{{[}}{number}{{]}} {latex(note, MAX_TEXT)}" for number, note in enumerate(grid.notes, 1)]
-    lines = [
-        r"  \centering",
-        rf"  \caption{{{latex(grid.title)}}}",
-        f"  {begin}",
-        *inner,
-        f"  {end}",
-        r"  \par\medskip\footnotesize\raggedright",
-        *(rf"  {text}\par" for text in [*notes, *(latex(text, MAX_TEXT) for text in grid.about)]),
-    ]
-    definitions = [f"  {definition}" for definition in latex_definitions("".join(lines))]
-    return "\n".join([r"\begin{table}", *definitions, *lines, r"\end{table}"])
-
-
-def _texts(line: Line, escape: Callable[[str], str], bold: str, indent: str) -> list[str]:
-    """Return the escaped texts of a line; `indent` precedes the first one of a line below a row."""
-    texts = [bold.format(escape(entry.text)) if entry.best else escape(entry.text) for entry in line.entries]
-    return [f"{indent}{texts[0]}", *texts[1:]] if line.kind == "below" else texts
+    """Return a table environment for the package booktabs."""
+    return to_latex(source_grid(view))
 
 
 def as_csv(view: View, max_text: int | None = None) -> str:

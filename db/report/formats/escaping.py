@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 
-_ESCAPES = re.compile(
-    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[ -/]*[0-~]?)"
-)
-"""ANSI escape sequences: CSI, OSC, other string sequences, and two-character sequences."""
+from harness.cli.plain_text import plain
 
 _LATEX = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
@@ -24,19 +20,6 @@ MAX_LATEX_TEXT = 300
 """Maximum characters of a cell or caption: a line of TeX has at most 5.7 m, and ``[U+1F600]`` takes 2 cm."""
 
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>|~&$])")
-
-
-def plain(text: object) -> str:
-    """Return the text as one line without escape sequences and control characters."""
-    line = str(text)
-    if line.isprintable():  # the usual case, and much faster
-        return " ".join(line.split())
-    line = "".join(
-        character
-        for character in _ESCAPES.sub("", line)
-        if character in "\t\n\r\v\f\x85\u2028\u2029" or unicodedata.category(character) not in ("Cc", "Cf", "Cs")
-    )
-    return " ".join(line.split())
 
 
 def cut(text: object, limit: int = MAX_TEXT) -> str:

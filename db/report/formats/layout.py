@@ -1,4 +1,4 @@
-"""Lay out a table as lines of plain text, which the formats only escape and typeset.
+"""Lay out the table of a suite as texts.
 
 `long_grid` has one line per cell with its numbers as columns, and one section per column of the suite if there are
 several. `wide_grid` has the rows and columns of the source, with the difference and the published value below each
@@ -8,59 +8,30 @@ number.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Literal
 
 from db.report.formats.legend import about, incomplete
 from db.report.formats.numbers import delta_text, format_metric, mean_std
 from db.report.view.cells import CellResult
 from db.report.view.notes import lost_candidates, params_text, progress_text
 from db.report.view.view import View
+from harness.cli.text_table import Entry, Line, TextTable
 from harness.suites.suite import SYNTHETIC
 from harness.trials.metric import Metric
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A text of the table; the best ones are bold."""
-
-    text: str = ""
-    best: bool = False
-
-
-@dataclass(frozen=True)
-class Line:
-    """A line: the heading of a section, a row of the table, or details below its numbers."""
-
-    kind: Literal["section", "row", "below"]
-    entries: tuple[Entry, ...]
-
-
-@dataclass
-class Grid:
-    """A table of texts with its notes, which are numbered from 1 and cited as ``[1]`` in the entries."""
-
-    title: str
-    about: list[str]
-    header: tuple[str, ...]
-    lines: list[Line] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-    def cite(self, note: str | None) -> str:
-        """Return the mark of a note, adding the note if it is new; "" for None."""
-        if not note:
-            return ""
-        if note not in self.notes:
-            self.notes.append(note)
-        return f" [{self.notes.index(note) + 1}]"
-
-
-def source_grid(view: View) -> Grid:
+def source_grid(view: View) -> TextTable:
     """Return the table in the layout of its source: `wide_grid`, or `long_grid` for a single column."""
     return wide_grid(view) if len(view.columns) > 1 else long_grid(view)
 
 
-def long_grid(view: View, *, intervals: bool = True) -> Grid:
+def fitting_grid(view: View, width: int) -> TextTable:
+    """Return the layout of the source if it fits in `width`, or else one line per cell, with intervals if these fit."""
+    if len(view.columns) > 1 and (grid := wide_grid(view)).fits(width, wrapped=False):
+        return grid
+    return grid if (grid := long_grid(view)).fits(width, wrapped=True) else long_grid(view, intervals=False)
+
+
+def long_grid(view: View, *, intervals: bool = True) -> TextTable:
     """Return one line per cell, with or without confidence intervals."""
     results = list(view.cells.values())
     published = any(result.published is not None for result in results)
@@ -73,9 +44,7 @@ def long_grid(view: View, *, intervals: bool = True) -> Grid:
     labels = {metric_label(result.metric) for result in results}
     name = labels.pop() if len(labels) == 1 else "result"
     header = ("", name, "n", *(column for column, present in optional.items() if present))
-    grid = Grid(
-        f"{view.suite.name}: {view.suite.title}", [*about(view, intervals=intervals), *view.suite.notes], header
-    )
+    grid = _empty(view, header, about(view, intervals=intervals))
     for column in view.columns:
         cells = view.column(column)
         if len(view.columns) > 1:
@@ -96,11 +65,11 @@ def long_grid(view: View, *, intervals: bool = True) -> Grid:
     return grid
 
 
-def wide_grid(view: View) -> Grid:
+def wide_grid(view: View) -> TextTable:
     """Return the rows and columns of the source."""
     heads = [(label, view.column(label)) for label in view.columns]
     header = ("", *(f"{column_label(label, cells)} {cells[0].metric.arrow}".rstrip() for label, cells in heads))
-    grid = Grid(f"{view.suite.name}: {view.suite.title}", [*about(view), *view.suite.notes], header)
+    grid = _empty(view, header, about(view))
     for row in view.rows:
         cells = [view.cells.get((row, column)) for column in view.columns]
         numbers = []
@@ -117,6 +86,12 @@ def wide_grid(view: View) -> Grid:
             if any(texts):
                 grid.lines.append(Line("below", (Entry(name), *map(Entry, texts))))
     return grid
+
+
+def _empty(view: View, header: Sequence[str], legend: Sequence[str]) -> TextTable:
+    """Return a table without lines, all but its first column aligned right."""
+    title = f"{view.suite.name}: {view.suite.title}"
+    return TextTable(header, right=range(1, len(header)), title=title, below=[*legend, *view.suite.notes])
 
 
 def column_label(label: str, cells: Sequence[CellResult]) -> str:
@@ -137,14 +112,14 @@ def _published(cell: CellResult) -> str:
     return f"{text} ({delta})" if delta else text
 
 
-def _chosen(result: CellResult, grid: Grid) -> str:
+def _chosen(result: CellResult, grid: TextTable) -> str:
     """Return the selected candidate, citing a note on lost candidates."""
     if result.selection is None or not result.chosen:
         return ""
     return params_text(result.chosen) + grid.cite(lost_candidates(result.selection))
 
 
-def _mean_entries(result: CellResult, grid: Grid) -> tuple[Entry, Entry]:
+def _mean_entries(result: CellResult, grid: TextTable) -> tuple[Entry, Entry]:
     """Return the mean and the number of seeds, or the reason why there is none and an empty entry."""
     if result.hidden and (result.selection is None or result.chosen is not None):
         return Entry("hidden"), Entry()

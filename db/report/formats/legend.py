@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from db.queries.statistics import EQUAL, MIN_PAIRS, TOO_FEW
@@ -10,7 +11,6 @@ from db.report.formats.numbers import SIGNIFICANT, format_metric
 from db.report.view.cells import CellResult
 from db.report.view.notes import lost_candidates, progress_text, recipe_lines, selection_lines
 from db.report.view.view import View, baselines
-from harness.trials.trial import PARTIAL
 
 
 def incomplete(result: CellResult) -> str | None:
@@ -39,50 +39,60 @@ def incomplete(result: CellResult) -> str | None:
 def about(view: View, *, intervals: bool = True) -> list[str]:
     """Return the legend: source and meaning of the numbers, and how their recipes and data differ from the source."""
     results = list(view.cells.values())
-    metrics = dict.fromkeys(result.metric for result in results)
-    names = (metric.name if metric.unit in ("", "count") else f"{metric.name} in {metric.unit}" for metric in metrics)
-    seeds = sorted({seed.seed for result in results for seed in result.seeds})
-    numbers = f" ({', '.join(map(str, seeds))})" if 0 < len(seeds) <= 10 else ""
-    spread = f"mean ± sample standard deviation over n seeds{numbers}" if len(seeds) != 1 else f"seed {seeds[0]} alone"
-    lines = [
-        *view.notices,
-        f"source: {view.suite.source}",
-        f"test {', '.join(names)}: {spread}; bold: best in its column",
-    ]
-    base = list(dict.fromkeys(result.row for result in results if result.cell.baseline))
-    if base:
-        baseline = f"'{base[0]}'" if len(base) == 1 else f"the nearest baseline above, such as '{base[0]}'"
-        lines.append(f"Δ base: difference from {baseline}, paired by seed")
-        reasons = {result.no_interval for result in results if result.delta is not None and intervals}
-        if None in reasons:
-            lines[-1] += "; [low, high]: 95 % confidence interval (paired t-test)"
-        if TOO_FEW in reasons:
-            lines.append(f"no confidence interval: row and baseline share fewer than {MIN_PAIRS} seeds")
-        if EQUAL in reasons:
-            lines.append(f"{EQUAL}: no confidence interval or p-value, as the difference is the same for all seeds")
-        if tests := sum(result.p_value is not None for result in results):
-            confirmed = significant([result.p_holm for result in results])
-            lines.append(
-                f"{SIGNIFICANT}: significant at 5 % after Holm's correction for the {tests} differences of the table:"
-                f" {confirmed}; after Benjamini-Hochberg's: {significant([result.p_bh for result in results])}"
-            )
-        lines += noise_lines(_noises(view), "the baseline")
+    lines = [*view.notices, f"source: {view.suite.source}", _meaning(results)]
+    lines += _difference_lines(view, intervals)
     if any(result.published is not None for result in results):
         lines.append("published: value in the source; Δ: ours − published")
-    lines += _floor_lines(view)
-    lines += [*selection_lines(view), *recipe_lines(view)]
-    if any(result.synthetic for result in results):
-        lines.append("synthetic: generated data in the format of the real set; not comparable with published numbers")
-    subsets = dict.fromkeys((result.cell.request.data, note) for result in results for note in result.subset)
-    lines += [f"subset: {data}, {note}" for data, note in subsets]
-    fingerprints = dict.fromkeys((result.cell.request.data, result.fingerprint or "") for result in results)
-    lines += [f"{data}: fingerprint {label}" for data, label in fingerprints if label.endswith(PARTIAL)]
+    lines += [*_floor_lines(view), *selection_lines(view), *recipe_lines(view), *_data_lines(results)]
     if view.versions:
         lines.append(f"trained with different versions: {view.versions}")
     lines += [*view.outdated, *view.reference]
     if overrides := view.request.options.overrides:
         lines.append(f"recipe overridden: {', '.join(f'{key}={value}' for key, value in overrides.items())}")
     return lines
+
+
+def _meaning(results: Sequence[CellResult]) -> str:
+    """Return the metrics of a table, and what its numbers are over."""
+    metrics = dict.fromkeys(result.metric for result in results)
+    names = (metric.name if metric.unit in ("", "count") else f"{metric.name} in {metric.unit}" for metric in metrics)
+    seeds = sorted({seed.seed for result in results for seed in result.seeds})
+    numbers = f" ({', '.join(map(str, seeds))})" if 0 < len(seeds) <= 10 else ""
+    spread = f"mean ± sample standard deviation over n seeds{numbers}" if len(seeds) != 1 else f"seed {seeds[0]} alone"
+    return f"test {', '.join(names)}: {spread}; bold: best in its column"
+
+
+def _difference_lines(view: View, intervals: bool) -> list[str]:
+    """Return lines on the differences from the baseline, their tests, and what they can detect."""
+    results = list(view.cells.values())
+    base = list(dict.fromkeys(result.row for result in results if result.cell.baseline))
+    if not base:
+        return []
+    baseline = f"'{base[0]}'" if len(base) == 1 else f"the nearest baseline above, such as '{base[0]}'"
+    lines = [f"Δ base: difference from {baseline}, paired by seed"]
+    reasons = {result.no_interval for result in results if result.delta is not None and intervals}
+    if None in reasons:
+        lines[-1] += "; [low, high]: 95 % confidence interval (paired t-test)"
+    if TOO_FEW in reasons:
+        lines.append(f"no confidence interval: row and baseline share fewer than {MIN_PAIRS} seeds")
+    if EQUAL in reasons:
+        lines.append(f"{EQUAL}: no confidence interval or p-value, as the difference is the same for all seeds")
+    if tests := sum(result.p_value is not None for result in results):
+        confirmed = significant([result.p_holm for result in results])
+        lines.append(
+            f"{SIGNIFICANT}: significant at 5 % after Holm's correction for the {tests} differences of the table:"
+            f" {confirmed}; after Benjamini-Hochberg's: {significant([result.p_bh for result in results])}"
+        )
+    return [*lines, *noise_lines(_noises(view), "the baseline")]
+
+
+def _data_lines(results: Sequence[CellResult]) -> list[str]:
+    """Return lines on data that are not the published sets."""
+    lines = []
+    if any(result.synthetic for result in results):
+        lines.append("synthetic: generated data in the format of the real set; not comparable with published numbers")
+    subsets = dict.fromkeys((result.cell.request.data, note) for result in results for note in result.subset)
+    return [*lines, *(f"subset: {data}, {note}" for data, note in subsets)]
 
 
 def _noises(view: View) -> list[Noise]:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from io import BytesIO
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from db.report.figures.distributions import BINS, Array, load_arrays
+from db.report.figures.distributions import Array, distributions, load_arrays
+from db.report.figures.maps import draw_maps, scale_end
 from db.report.formats.escaping import cut
 from db.report.page.charts import Group, histogram_chart, labels, parameter_chart, rounded
-from db.report.page.maps import draw_maps, strengths
+from db.report.page.limits import Limits
 from db.report.view.cells import CellResult
 from db.report.view.view import View
+from harness.analysis.figures import png
 from harness.errors import InputError
 from harness.runs.run_directory import Runs
 
@@ -34,25 +36,20 @@ PICTURES = {"predictions": "Predictions"}
 ANALYSES = (*HISTOGRAMS, *LINES, *MAPS, *PICTURES)
 """Ids of the groups, in order."""
 
-MAX_CELLS = 200
-MAX_SEEDS = 5
-MAX_CHARTS = 12
-MAX_PICTURES = 12
-MAX_PICTURE_BYTES = 1_500_000
-"""Total size of the pictures of a page."""
-
 
 def analysis_groups(view: View, runs: Path) -> list[Group]:
     """Return a group for each kind of analysis that any of the trials has."""
     cells: dict[str, list[CellResult]] = {kind: [] for kind in ANALYSES}
-    for cell in list(view.cells.values())[:MAX_CELLS]:
-        for kind in {kind for seed in cell.averaged[:MAX_SEEDS] for kind in _analyses(runs, seed.id)} & cells.keys():
+    for cell in list(view.cells.values())[: Limits.analyzed_cells]:
+        for kind in {
+            kind for seed in cell.averaged[: Limits.analyzed_seeds] for kind in _analyses(runs, seed.id)
+        } & cells.keys():
             cells[kind].append(cell)
     groups = [_histograms(kind, view, cells[kind], runs) for kind in HISTOGRAMS]
     groups += [_lines(kind, view, cells[kind], runs) for kind in LINES]
     groups += [_maps(kind, cells[kind], runs) for kind in MAPS]
-    groups += [_pictures(kind, cells[kind], runs, MAX_PICTURE_BYTES) for kind in PICTURES]
-    return [group for group in groups if group.charts or group.drawings or group.pictures]
+    groups += [_pictures(kind, cells[kind], runs) for kind in PICTURES]
+    return [group for group in groups if group.charts or group.pictures]
 
 
 def _analyses(runs: Path, id: str) -> list[str]:
@@ -72,56 +69,22 @@ def _histograms(kind: str, view: View, cells: list[CellResult], runs: Path) -> G
     group = Group(kind, title, ["The last layer, over all analyzed seeds."], [(row, legend[row]) for row in plotted])
     group.header = ("column", "row", "seeds", "layer", "mean")
     for column in view.columns:
-        column_seeds = {rows.index(row): seeds for (row, label), seeds in seeds_of.items() if label == column}
-        if not column_seeds or len(group.charts) == MAX_CHARTS:
+        column_seeds = {row: seeds for (row, label), seeds in seeds_of.items() if label == column}
+        if not column_seeds or len(group.charts) == Limits.charts:
             continue
-        points = _outlines({row: _last_layer(kind, seeds) for row, seeds in column_seeds.items()})
+        points = [
+            {"r": rows.index(outline.row), "x": rounded(x), "y": rounded(y)}
+            for outline in distributions(column_seeds, "last")
+            for x, y in zip(outline.edges, [*outline.shares, outline.shares[-1]], strict=True)
+        ]
         if points:
             group.charts.append(histogram_chart(column, f"{title}, last layer: {column}", legend, points, axis))
         group.rows += [
-            (column, legend[row], str(len(seeds)), cut(layer, 80), f"{mean:.4g}")
+            (column, legend[rows.index(row)], str(len(seeds)), cut(layer, 80), f"{mean:.4g}")
             for row, seeds in column_seeds.items()
             for layer, mean in _layer_means(kind, seeds).items()
         ]
     return group
-
-
-def _last_layer(kind: str, seeds: list[dict[str, Array]]) -> tuple[Array, Array]:
-    """Return the values of the last layer (N,) and their weights (N,): 1 for samples, counts for histograms."""
-    values, weights = [], []
-    for arrays in seeds:
-        if kind == "sparsity":
-            name = [name for name in arrays if name.endswith(".counts")][-1].removesuffix(".counts")
-            edges = arrays[f"{name}.edges"]
-            values.append((edges[:-1] + edges[1:]) / 2)
-            weights.append(arrays[f"{name}.counts"].sum(axis=0))
-        else:
-            last = list(arrays.values())[-1]
-            values.append(last if last.ndim == 1 else last.mean(axis=1))
-            weights.append(np.ones(len(values[-1])))
-    all_values, all_weights = np.concatenate(values), np.concatenate(weights)
-    finite = np.isfinite(all_values)
-    return all_values[finite], all_weights[finite]
-
-
-def _outlines(samples: Mapping[int, tuple[Array, Array]]) -> list[dict[str, Any]]:
-    """Return the points of one histogram per row, all with the same edges."""
-    samples = {row: (values, weights) for row, (values, weights) in samples.items() if weights.sum() > 0}
-    if not samples:
-        return []
-    low = min(float(values.min()) for values, _ in samples.values())
-    # An outlier must not squeeze all other values into one bin.
-    high = max(
-        float(np.quantile(values, 0.999, weights=weights, method="inverted_cdf"))
-        for values, weights in samples.values()
-    )
-    edges = np.linspace(low, max(high, low + 1e-6), BINS + 1)
-    points = []
-    for row, (values, weights) in samples.items():
-        shares = np.histogram(np.clip(values, edges[0], edges[-1]), edges, weights=weights)[0] / weights.sum()
-        heights = [*shares, shares[-1]]
-        points += [{"r": row, "x": rounded(x), "y": rounded(y)} for x, y in zip(edges, heights, strict=True)]
-    return points
 
 
 def _layer_means(kind: str, seeds: list[dict[str, Array]]) -> dict[str, float]:
@@ -170,7 +133,7 @@ def _lines(kind: str, view: View, cells: list[CellResult], runs: Path) -> Group:
                 texts = (column, legend[row], str(len(seeds)), cut(name, 80), text, reference)
                 group.rows.append(texts[: len(group.header)])
             plotted.add(row)
-        if points and len(group.charts) < MAX_CHARTS:
+        if points and len(group.charts) < Limits.charts:
             description = f"{LINES[kind]}: {column}"
             group.charts.append(parameter_chart(column, description, legend, points, x, y, ("seeds", *references)))
     group.legend = [(row, legend[row]) for row in sorted(plotted)]
@@ -198,52 +161,47 @@ def _line(kind: str, arrays: Mapping[str, Array]) -> _Line | None:
 
 
 def _maps(kind: str, cells: list[CellResult], runs: Path) -> Group:
-    """Return one drawing per column with the maps of each row's first analyzed seed, all on one color scale."""
+    """Return one figure per column with the maps of each row's first analyzed seed, all on one color scale."""
     group = Group(kind, MAPS[kind])
-    columns: dict[str, list[tuple[str, Mapping[str, Array]]]] = {}
-    omitted = 0
-    for cell in cells:
-        arrays = next((arrays for arrays in _arrays(kind, cell, runs) if strengths(arrays)), None)
-        if arrays is None:
-            continue
-        if sum(map(len, columns.values())) == MAX_PICTURES:
-            omitted += 1
-            continue
-        columns.setdefault(cell.column, []).append((cell.row, arrays))
-    tops = [float(weights.max()) for rows in columns.values() for _, arrays in rows for weights in strengths(arrays)]
-    for number, (column, rows) in enumerate(columns.items()):
-        group.drawings.append(draw_maps(f"{kind}-{number}", column, rows, max(tops)))
     group.lead.append("The first analyzed seed of each row, on the same samples; all maps have the same color scale.")
-    if omitted:
-        group.lead.append(f"{omitted} more are in the run directories, as analysis/{kind}.png.")
+    analyzed = [(cell, arrays) for cell in cells for arrays in islice(_arrays(kind, cell, runs), 1)]
+    columns: dict[str, list[tuple[str, Mapping[str, Array]]]] = {}
+    for cell, arrays in analyzed[: Limits.pictures]:
+        columns.setdefault(cell.column, []).append((cell.row, arrays))
+    top = max((scale_end(rows, Limits.samples) for rows in columns.values()), default=1.0)
+    for column, rows in columns.items():
+        content = _shrink(BytesIO(png(draw_maps(rows, top, Limits.samples))))
+        assert content is not None
+        group.add_picture(column, f"{group.title}: {column}: {', '.join(row for row, _ in rows)}", content)
+    _note_omitted(group, len(analyzed) - Limits.pictures)
     return group
 
 
-def _pictures(kind: str, cells: list[CellResult], runs: Path, budget: int) -> Group:
-    """Return the analysis' own figure of the first seed that has one, for each cell, in at most `budget` bytes."""
-    lead = "The first analyzed seed of each cell, on the same samples."
-    group = Group(kind, PICTURES[kind], [lead])
+def _pictures(kind: str, cells: list[CellResult], runs: Path) -> Group:
+    """Return the analysis' own figure of the first seed that has one, for each cell."""
+    group = Group(kind, PICTURES[kind], ["The first analyzed seed of each cell, on the same samples."])
     omitted = 0
     for cell in cells:
-        for seed in cell.averaged[:MAX_SEEDS]:
-            file = Runs(runs)[seed.id].analyses / f"{kind}.png"
-            if not file.is_file():
-                continue
-            content = _shrink(file) if len(group.pictures) < MAX_PICTURES else None
-            if content is None or 4 * len(content) > 3 * budget:
-                omitted += 1
-                break
-            uri = f"data:image/png;base64,{base64.b64encode(content).decode()}"
-            budget -= len(uri)
+        files = {seed: Runs(runs)[seed.id].analyses / f"{kind}.png" for seed in cell.averaged[: Limits.analyzed_seeds]}
+        seed, file = next(((seed, file) for seed, file in files.items() if file.is_file()), (None, None))
+        if seed is None or file is None:
+            continue
+        content = _shrink(file) if len(group.pictures) < Limits.pictures else None
+        if content is None:
+            omitted += 1
+        else:
             caption = f"{cut(cell.row, 60)} · {cut(cell.column, 60)}, seed {seed.seed}"
-            group.pictures.append((caption, f"{PICTURES[kind]}: {caption}", uri))
-            break
-    if omitted:
-        group.lead.append(f"{omitted} more are in the run directories, as analysis/{kind}.png.")
+            group.add_picture(caption, f"{group.title}: {caption}", content)
+    _note_omitted(group, omitted)
     return group
 
 
-def _shrink(file: Path, width: int = 900) -> bytes | None:
+def _note_omitted(group: Group, count: int) -> None:
+    if count > 0:
+        group.lead.append(f"{count} more are in the run directories, as analysis/{group.id}.png.")
+
+
+def _shrink(file: Path | BytesIO, width: int = 900) -> bytes | None:
     """Return a PNG file with a palette, at most `width` pixels wide; None if it is no valid picture."""
     from PIL import Image, UnidentifiedImageError
 
@@ -254,13 +212,13 @@ def _shrink(file: Path, width: int = 900) -> bytes | None:
         return None
     picture.thumbnail((width, 4 * width))
     content = BytesIO()
-    picture.quantize(128).save(content, format="PNG", optimize=True)
+    picture.quantize(256, Image.Quantize.FASTOCTREE).save(content, format="PNG", optimize=True)  # keeps color scales
     return content.getvalue()
 
 
 def _arrays(kind: str, cell: CellResult, runs: Path) -> Iterator[dict[str, Array]]:
     """Yield the arrays that the analysis stored for each seed; damaged files are left out."""
-    for seed in cell.averaged[:MAX_SEEDS]:
+    for seed in cell.averaged[: Limits.analyzed_seeds]:
         with suppress(InputError):
             if arrays := load_arrays(runs / seed.id, kind):
                 yield arrays

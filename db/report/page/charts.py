@@ -7,25 +7,20 @@ style sheet, light or dark. Untrusted text is data, never part of an expression.
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from db.report.formats.escaping import cut
-from db.report.page.maps import MapFigure
+from db.report.page.limits import Limits
 from db.report.page.records import SeedBand
 
 Spec = dict[str, Any]
 Point = Mapping[str, Any]
 
-MAX_LABEL, MAX_CHARTS, MAX_ROWS = 120, 24, 40
-"""Characters of a label in a table or a chart; charts per group; rows of a suite's table that are plotted."""
-MAX_MARKED_POINTS = 12
-"""Curves of at most this many points show them as dots."""
 COLORS = 8
 """Colors of the style sheet, `--c0` to `--c7`; further lines are dashed."""
-MAX_SEEDS = 20
-"""Seeds that are drawn as points of their own, per row."""
 
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
 ROW: Spec = {"field": "row", "title": "row"}
@@ -63,7 +58,6 @@ class Group:
         charts: the charts; may be empty.
         header, rows: the numbers of all charts as a table.
         pictures: caption, alternative text and data URI.
-        drawings: drawings that need no script.
         comparison: data from which the page's script draws two trials side by side.
     """
 
@@ -75,13 +69,16 @@ class Group:
     header: tuple[str, ...] = ()
     rows: list[tuple[str, ...]] = field(default_factory=list)
     pictures: list[tuple[str, str, str]] = field(default_factory=list)
-    drawings: list[MapFigure] = field(default_factory=list)
     comparison: Mapping[str, Any] | None = None
 
     def note_limit(self, count: int, noun: str) -> None:
         """Add a sentence if there are more charts than are drawn."""
-        if count > MAX_CHARTS:
-            self.lead.append(f"The first {MAX_CHARTS} of {count} {noun}.")
+        if count > Limits.charts:
+            self.lead.append(f"The first {Limits.charts} of {count} {noun}.")
+
+    def add_picture(self, caption: str, description: str, png: bytes) -> None:
+        """Add a picture, the content of a PNG file."""
+        self.pictures.append((caption, description, f"data:image/png;base64,{b64encode(png).decode()}"))
 
 
 def rounded(value: float) -> float:
@@ -93,10 +90,10 @@ def labels(texts: Sequence[str]) -> list[str]:
     """Return unique labels, cut to the length of a legend's."""
     unique: list[str] = []
     for text in texts:
-        label, number = cut(text, MAX_LABEL), 1
+        label, number = cut(text, Limits.label), 1
         while label in unique:
             number += 1
-            label = f"{cut(text, MAX_LABEL)} ({number})"
+            label = f"{cut(text, Limits.label)} ({number})"
         unique.append(label)
     return unique
 
@@ -110,14 +107,13 @@ def band_chart(caption: str, description: str, legend: Sequence[str], curves: Ma
             point: dict[str, Any] = {"r": row, "x": int(step), "y": rounded(mean)}
             if band.seeds > 1:
                 point |= {"l": rounded(low), "h": rounded(high)}
-            if len(band.steps) <= MAX_MARKED_POINTS:
+            if len(band.steps) <= Limits.marked_points:
                 point["f"] = 1
             if index % stride == 0 or index == len(band.steps) - 1:
                 point["t"] = 1
             values.append(point)
     tooltip = [ROW, _tooltip("x", "step", ",d"), _tooltip("y", y, ".4~g")]
-    if any(band.seeds > 1 for band in curves.values()):
-        tooltip += [_tooltip("l", "lowest seed", ".4~g"), _tooltip("h", "highest seed", ".4~g")]
+    tooltip += [_tooltip("l", "lowest seed", ".4~g"), _tooltip("h", "highest seed", ".4~g")]
     encoding: Spec = {"x": _axis("x", "step", format="~s", tickMinStep=1), "y": _axis("y"), "color": _color(legend)}
     layers = [
         _layer(AREA, {**encoding, "y": _axis("l"), "y2": {"field": "h"}}, HAS_BAND),

@@ -2,65 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
 from db.queries.marks import flatten
 from db.report.formats.escaping import cut
 from db.report.formats.numbers import format_metric
 from db.report.page.charts import Group, band_chart, rounded
+from db.report.page.limits import points_per_curve
 from db.report.page.records import Curve, load_configs
 from db.report.page.training import Training
 from db.report.view.view import View
 from db.store.store import Store
-
-MAX_POINTS = 60
-"""Points per curve."""
-MAX_PAGE_POINTS = 12_000
-"""Points of all curves of a page, about 150 kB."""
 
 
 def comparison(view: View, training: Training, store: Store) -> Group | None:
     """Return the comparison of the trials that have curves; None for fewer than two."""
     if len(training.curves) < 2:
         return None
-    first = {
-        position: next((id for id in ids if id in training.curves), None) for position, ids in training.trials.items()
+    drawn = {
+        position: [seed for seed in view.cells[position].seeds if seed.id in ids and seed.id in training.curves]
+        for position, ids in training.trials.items()
     }
-    configs = {id: flatten(config) for id, config in load_configs(store, [id for id in first.values() if id]).items()}
+    drawn = {position: seeds for position, seeds in drawn.items() if seeds}
+    loaded = load_configs(store, [seeds[0].id for seeds in drawn.values()])
+    configs = {position: flatten(loaded.get(seeds[0].id, {})) for position, seeds in drawn.items()}
     keys = sorted({key for config in configs.values() for key in config})
     differing = [key for key in keys if len({config.get(key) for config in configs.values()}) > 1]
-    points = min(MAX_POINTS, max(2, MAX_PAGE_POINTS // sum(map(len, training.curves.values()))))
-    cells: list[dict[str, Any]] = []
-    for position, ids in training.trials.items():
-        result = view.cells[position]
-        config = configs.get(first[position] or "", {})
-        trials = [
-            {
-                "id": seed.id,
-                "seed": seed.seed,
-                "state": seed.state,
-                "value": format_metric(seed.value, result.metric),
-                "curves": {name: _thinned(curve, points) for name, curve in training.curves[seed.id].items()},
-            }
-            for seed in result.seeds
-            if seed.id in ids and seed.id in training.curves
-        ]
-        if trials:
-            cells.append(
+    points = points_per_curve(sum(map(len, training.curves.values())))
+    cells = [
+        {
+            "row": cut(row, 80),
+            "column": cut(column, 80),
+            "metric": view.cells[row, column].metric.name,
+            "config": [cut(configs[row, column].get(key, "–"), 200) for key in differing],
+            "trials": [
                 {
-                    "row": cut(result.row, 80),
-                    "column": cut(result.column, 80),
-                    "metric": result.metric.name,
-                    "config": [cut(config.get(key, "–"), 200) for key in differing],
-                    "trials": trials,
+                    "id": seed.id,
+                    "seed": seed.seed,
+                    "state": seed.state,
+                    "value": format_metric(seed.value, view.cells[row, column].metric),
+                    "curves": {name: _thinned(curve, points) for name, curve in training.curves[seed.id].items()},
                 }
-            )
+                for seed in seeds
+            ],
+        }
+        for (row, column), seeds in drawn.items()
+    ]
     chart = band_chart("", "", ["", "first", "second"], {}, "value").spec
-    data: Mapping[str, Any] = {"keys": differing, "cells": cells, "chart": chart}
     lead = "Keys of the recipe in which two trials differ, and their curves. The lists have the trials with curves."
+    data = {"keys": differing, "cells": cells, "chart": chart}
     return Group("compare", "Two trials side by side", [lead], comparison=data)
 
 

@@ -12,6 +12,7 @@ from db.queries.marks import flatten
 from db.report.formats.escaping import cut
 from db.report.formats.legend import incomplete
 from db.report.formats.numbers import delta_text, format_metric, mean_std
+from db.report.page.limits import Limits
 from db.report.page.records import Record, load_configs, load_records
 from db.report.page.table import Anchors
 from db.report.view.cells import CellResult, SeedResult
@@ -21,16 +22,6 @@ from db.store.store import Store
 from harness.errors import InputError
 from harness.files import read_json, read_tail
 from harness.regularizers.spec import spec_label
-
-MAX_FULL_TRIALS = 120
-"""Trials shown with attempts, environment and log."""
-MAX_LISTED_TRIALS = 1500
-"""Trials shown in one line each."""
-MAX_CONFIGS = 200
-"""Cells shown with the full configuration; if there are more, only baselines have it."""
-LOG_LINES = 20
-LOG_BYTES = 16_384
-LOG_LINE_LENGTH = 240
 
 
 @dataclass(frozen=True)
@@ -78,7 +69,7 @@ class CellDetails:
 def details_of(view: View, anchors: Anchors, store: Store, runs: Path, *, full: bool = True) -> list[CellDetails]:
     """Return the details of every cell that has an anchor.
 
-    If `full`, up to `MAX_FULL_TRIALS` trials are shown in full: failed ones, then the first seeds of each cell.
+    If `full`, up to `Limits.full_trials` trials are shown in full: failed ones, then the first seeds of each cell.
     """
     results = [view.cells[position] for position in anchors]
     order = sorted(
@@ -87,11 +78,11 @@ def details_of(view: View, anchors: Anchors, store: Store, runs: Path, *, full: 
         for index, seed in enumerate(result.seeds)
         if seed.state not in ("queued", "not run")
     )
-    full_ids = [id for *_, id in order[: MAX_FULL_TRIALS if full else 0]]
+    full_ids = [id for *_, id in order[: Limits.full_trials if full else 0]]
     shown = {id: run_details(record, runs) for id, record in load_records(store, runs, full_ids).items()}
     first = [result.seeds[0].id for result in results if result.seeds]
     configs = {id: flatten(config) for id, config in load_configs(store, first).items()}
-    max_seeds = max(3, MAX_LISTED_TRIALS // max(1, len(results)))
+    max_seeds = max(3, Limits.listed_trials // max(1, len(results)))
     baseline_of = baselines(view)
     details = []
     for (position, anchor), result in zip(anchors.items(), results, strict=True):
@@ -107,7 +98,7 @@ def details_of(view: View, anchors: Anchors, store: Store, runs: Path, *, full: 
             value=mean_std(result.mean, result.std, result.metric) or counts or "no trials",
             facts=_facts(result, counts),
             differences=None if base is None or not config else differences(base, config),
-            config=sorted(config.items()) if len(results) <= MAX_CONFIGS or base is None else [],
+            config=sorted(config.items()) if len(results) <= Limits.configs or base is None else [],
             incomplete=incomplete(result),
             seeds=sorted(seeds, key=lambda seed: seed.seed),
             omitted=len(result.seeds) - len(seeds),
@@ -208,10 +199,10 @@ def duration(seconds: float) -> str:
 
 def log_lines(file: Path) -> list[str]:
     """Return the last lines of a log, sanitized; of a line overwritten by a progress bar, the last version."""
-    content = read_tail(file, LOG_BYTES + 1)
-    lines = content[-LOG_BYTES:].decode("utf-8", "replace").split("\n")
-    lines = [line.rstrip("\r").rpartition("\r")[2] for line in lines[len(content) > LOG_BYTES :]]
-    return [cut(line, LOG_LINE_LENGTH) for line in lines if line.strip()][-LOG_LINES:]
+    content = read_tail(file, Limits.log_bytes + 1)
+    lines = content[-Limits.log_bytes :].decode("utf-8", "replace").split("\n")
+    lines = [line.rstrip("\r").rpartition("\r")[2] for line in lines[len(content) > Limits.log_bytes :]]
+    return [cut(line, Limits.log_line_length) for line in lines if line.strip()][-Limits.log_lines :]
 
 
 def load_environment(directory: Path) -> dict[str, Any]:

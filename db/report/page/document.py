@@ -15,17 +15,13 @@ from db.report.page.analyses import analysis_groups
 from db.report.page.charts import Group
 from db.report.page.compare import comparison
 from db.report.page.details import CellDetails, details_of
+from db.report.page.limits import Limits
 from db.report.page.metric import budget_chart, differences_chart, metric_charts, ranks_chart
 from db.report.page.table import Table, table_of
 from db.report.page.templates import asset, digest, render, vega_bundle
 from db.report.page.training import learning_curves, load_training, ratios_by_layer
 from db.report.view.view import View
 from db.store.store import Store
-
-MAX_CELLS = 1500
-"""Cells of the table that a page shows."""
-MAX_FILE = 500_000
-"""Characters of the table as a file; a longer one is written by the page's script from the texts that it shows."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +66,7 @@ def page(view: View, store: Store, runs: Path) -> str:
 
 def page_content(view: View, store: Store, runs: Path, *, full: bool = True) -> Content:
     """Return the table and the details of its cells; `full`: with as many trials in full as a page may have."""
-    max_rows, omitted_rows = max(1, MAX_CELLS // max(1, len(view.columns))), ""
+    max_rows, omitted_rows = max(1, Limits.table_cells // max(1, len(view.columns))), ""
     if len(view.rows) > max_rows:
         command = f"dropbench report {view.suite.name} --format csv"
         omitted_rows = f"The first {max_rows:,} of {len(view.rows):,} rows; {command} has all."
@@ -89,7 +85,7 @@ def page_content(view: View, store: Store, runs: Path, *, full: bool = True) -> 
     states = [seed.state for seed in seeds]
     counts = ", ".join(f"{states.count(state):,} {state}" for state in dict.fromkeys(states))
     files = {"csv": as_csv(view, MAX_TEXT), "tex": as_latex(view)}
-    files = {name: content for name, content in files.items() if len(content) <= MAX_FILE}
+    files = {name: content for name, content in files.items() if len(content) <= Limits.file_length}
     table = table_of(view, anchors)
     return Content(view, table, details, omitted_rows, lead, counts or "no trials", files)
 

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from db.queries.blocks import BASELINE
 from db.queries.statistics import MIN_PAIRS
 from db.report.figures.critical_difference import critical_difference_diagram
-from db.report.formats.comparison_tables import ranking_legend, ranking_table
+from db.report.formats.comparison_tables import ranking_table
 from db.report.formats.layout import column_label
 from db.report.formats.numbers import delta_text, mean_std
-from db.report.page.charts import (
-    MAX_CHARTS,
-    MAX_ROWS,
-    MAX_SEEDS,
-    Group,
-    Spec,
-    dot_chart,
-    histogram_chart,
-    labels,
-    parameter_chart,
-    rounded,
-)
+from db.report.page.charts import Group, Spec, dot_chart, histogram_chart, labels, parameter_chart, rounded
+from db.report.page.limits import Limits
 from db.report.view.cells import CellResult
 from db.report.view.ranking import ranking_of
 from db.report.view.view import View, baselines, pairs
@@ -56,7 +45,7 @@ def _over_parameter(view: View) -> Group | None:
     group.lead.append(
         _lead("Points and lines: mean over seeds; bands: ± standard deviation; small points: single seeds", view)
     )
-    for panel, panel_lines in list(lines_of.items())[:MAX_CHARTS]:
+    for panel, panel_lines in list(lines_of.items())[: Limits.charts]:
         caption = ", ".join(part for part, *others in zip(panel, *lines_of, strict=True) if len(set(others)) > 1)
         results = [result for line_results in panel_lines.values() for result in line_results]
         caption = column_label(caption or f"{panel[0]}, {panel[1]}", results)
@@ -118,7 +107,7 @@ def _line_labels(lines: Sequence[tuple[str, ...]]) -> list[str]:
 
 
 def _by_column(view: View) -> Group:
-    names = labels(view.rows[:MAX_ROWS])
+    names = labels(view.rows[: Limits.rows])
     group = Group("metric", "The numbers as a plot", header=("column", "row", *_HEADER))
     group.lead.append(_lead("Points: mean over seeds; lines: ± standard deviation; small points: single seeds", view))
     for column, cells in _columns(view, group):
@@ -135,11 +124,11 @@ def _by_column(view: View) -> Group:
 
 def _columns(view: View, group: Group) -> Iterator[tuple[str, list[tuple[int, CellResult]]]]:
     """Yield the columns that are drawn with their cells, by index of the row; note those that are not."""
-    if len(view.rows) > MAX_ROWS:
-        group.lead.append(f"The first {MAX_ROWS} of {len(view.rows)} rows.")
+    if len(view.rows) > Limits.rows:
+        group.lead.append(f"The first {Limits.rows} of {len(view.rows)} rows.")
     group.note_limit(len(view.columns), "columns")
-    rows = view.rows[:MAX_ROWS]
-    for column in view.columns[:MAX_CHARTS]:
+    rows = view.rows[: Limits.rows]
+    for column in view.columns[: Limits.charts]:
         yield (
             column,
             [(index, view.cells[row, column]) for index, row in enumerate(rows) if (row, column) in view.cells],
@@ -148,7 +137,7 @@ def _columns(view: View, group: Group) -> Iterator[tuple[str, list[tuple[int, Ce
 
 def differences_chart(view: View) -> Group | None:
     """Return a forest plot per column: differences from the baseline with 95 % intervals; None without differences."""
-    names, baseline_of = labels(view.rows[:MAX_ROWS]), baselines(view)
+    names, baseline_of = labels(view.rows[: Limits.rows]), baselines(view)
     group = Group("delta", "Differences from the baseline")
     group.header = ("column", "row", "Δ base [95 % interval]", "pairs", "p-value", "after Holm")
     group.lead.append(
@@ -184,21 +173,20 @@ def ranks_chart(view: View) -> Group | None:
     ranking = ranking_of(view)
     if ranking.blocks < MIN_PAIRS or len(ranking.rows) < 2:
         return None
-    header, rows = ranking_table(ranking)
-    group = Group("ranks", "Ranks over the columns", header=tuple(header), rows=[tuple(row) for row in rows])
+    table = ranking_table(ranking)
+    group = Group("ranks", "Ranks over the columns", header=tuple(table.header), rows=[*map(tuple, table.texts)])
     bases = dict.fromkeys(cell.row for cell in view.cells.values() if cell.cell.baseline)
     if {*bases} - {BASELINE}:
         group.lead.append(f"{BASELINE}: the baseline, {', '.join(bases)}.")
-    group.lead += [f"{line}." for line in (*ranking_legend(ranking), *ranking.notes)]
+    group.lead += [f"{line}." for line in table.below]
     if ranking.critical_difference is not None:
-        uri = f"data:image/png;base64,{b64encode(critical_difference_diagram(ranking, 'png')).decode()}"
         description = "mean ranks on an axis, with a bar over each group of rows that do not differ"
-        group.pictures.append(("Critical-difference diagram", description, uri))
+        group.add_picture("Critical-difference diagram", description, critical_difference_diagram(ranking, "png"))
     thresholds, *shares = ranking.profiles.values() if ranking.profiles else ([],)
-    names = labels([*ranking.profiles][1 : MAX_ROWS + 1])
+    names = labels([*ranking.profiles][1 : Limits.rows + 1])
     points = [
         {"r": row, "x": rounded(x), "y": rounded(y)}
-        for row, values in enumerate(shares[:MAX_ROWS])
+        for row, values in enumerate(shares[: Limits.rows])
         for x, y in zip(thresholds, values, strict=True)
     ]
     if points:
@@ -210,7 +198,7 @@ def ranks_chart(view: View) -> Group | None:
 
 def budget_chart(view: View) -> Group | None:
     """Return the expected dev score over the number of candidates, per column; None without complete sweeps."""
-    names = labels(view.rows[:MAX_ROWS])
+    names = labels(view.rows[: Limits.rows])
     group = Group("budget", "The dev score over the tuning budget", legend=[*enumerate(names)])
     group.lead.append(
         "Expected dev score of the best of k candidates, over all subsets of k of those that were trained (Dodge et al."
@@ -232,7 +220,7 @@ def budget_chart(view: View) -> Group | None:
 
 def _single(values: Sequence[float | None]) -> Spec:
     """Return the values of single seeds as part of a point; nothing for fewer than two, which are the mean."""
-    numbers = [rounded(value) for value in values if value is not None][:MAX_SEEDS]
+    numbers = [rounded(value) for value in values if value is not None][: Limits.seeds]
     return {"s": numbers} if len(numbers) > 1 else {}
 
 

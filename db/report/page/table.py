@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import starmap, zip_longest
 
-from db.report.formats.layout import Entry, Grid, source_grid
+from db.report.formats.layout import source_grid
 from db.report.formats.numbers import MINUS
 from db.report.view.view import View
+from harness.cli.text_table import Entry, TextTable
 
 Anchors = Mapping[tuple[str, str], str]
 """Anchor of the details of each cell, by row and column."""
@@ -54,7 +55,7 @@ class TableRow:
 class Table:
     """A table as the template renders it."""
 
-    grid: Grid
+    grid: TextTable
     rows: list[TableRow]
 
 

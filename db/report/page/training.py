@@ -10,22 +10,15 @@ from typing import Any
 
 from db.report.formats.escaping import cut
 from db.report.page import charts
-from db.report.page.charts import MAX_CHARTS, MAX_ROWS, Group, labels
+from db.report.page.charts import Group, labels
 from db.report.page.details import load_environment, text_list
+from db.report.page.limits import Limits, points_per_curve
 from db.report.page.records import Points, SeedBand, load_curves, merge_seeds
 from db.report.view.cells import CellResult
 from db.report.view.view import View
 from db.store.store import Store
 from harness.analysis import analysis_of
 from harness.trials.task import spec_of
-
-MAX_SEEDS = 10
-MAX_TRIALS = 300
-"""Trials whose curves are read."""
-MAX_POINTS = 200
-"""Points per curve."""
-MAX_PAGE_POINTS = 16_000
-"""Points of all curves of a page, about a megabyte."""
 
 _SITE = re.compile(r"^  (?P<site>\S+)\s+(?P<kind>\S+)\s+layer (?P<layer>\d+)/\d+ .*\bratio (?P<ratio>[\d.]+)")
 
@@ -47,7 +40,7 @@ class Training:
 
 def load_training(view: View, store: Store, runs: Path) -> Training:
     """Return the curves of as many trials as a page draws."""
-    rows = view.rows[:MAX_ROWS]
+    rows = view.rows[: Limits.rows]
     cells = [cell for cell in view.cells.values() if cell.row in rows and cell.seeds]
     trials = _plotted_trials(cells)
     metrics = {cell.column: f"dev/{_task_metric(cell)}" for cell in cells}
@@ -60,8 +53,8 @@ def learning_curves(view: View, training: Training) -> Group | None:
     trials, metrics, curves = training.trials, training.metrics, training.curves
     if not curves:
         return None
-    rows = view.rows[:MAX_ROWS]
-    max_points = max(20, min(MAX_POINTS, MAX_PAGE_POINTS // (2 * len(trials))))
+    rows = view.rows[: Limits.rows]
+    max_points = points_per_curve(2 * len(trials))
     legend = labels(rows)
     header = ("column", "row", "seeds", "best dev", "at step", "last training loss")
     group = Group("curves", "Learning curves", header=header)
@@ -83,7 +76,7 @@ def learning_curves(view: View, training: Training) -> Group | None:
                 if (band := merge_seeds(seeds, max_points)) is not None:
                     bands[rows.index(cell.row)] = band
         for name, bands in ((metrics[column].replace("/", " "), dev), ("training loss", loss)):
-            if bands and len(group.charts) < MAX_CHARTS:
+            if bands and len(group.charts) < Limits.charts:
                 description = f"{name} by step: {column}"
                 group.charts.append(charts.band_chart(f"{column}: {name}", description, legend, bands, name))
         plotted |= {*dev, *loss}
@@ -96,8 +89,8 @@ def learning_curves(view: View, training: Training) -> Group | None:
 
 def _plotted_trials(cells: Sequence[CellResult]) -> dict[tuple[str, str], list[str]]:
     """Return the ids of the plotted trials by row and column: the same number of seeds per cell."""
-    cells = cells[:MAX_TRIALS]
-    max_seeds = max(1, min(MAX_SEEDS, MAX_TRIALS // max(1, len(cells))))
+    cells = cells[: Limits.trials]
+    max_seeds = max(1, min(Limits.seeds, Limits.trials // max(1, len(cells))))
     trials = {
         (cell.row, cell.column): [
             seed.id for seed in cell.averaged if seed.state not in ("queued", "not run", "skipped")
@@ -131,7 +124,7 @@ def ratios_by_layer(view: View, runs: Path) -> Group | None:
     group = Group("layers", "Drop ratio by layer", header=("model", "row", "site", "kind", "layer", "ratio"))
     panels: dict[tuple[str, str], dict[str, list[Mapping[str, Any]]]] = {}
     done: set[tuple[str, str]] = set()
-    for cell in list(view.cells.values())[:MAX_TRIALS]:
+    for cell in list(view.cells.values())[: Limits.trials]:
         model = cell.cell.request.model
         if (model, cell.row) in done or cell.cell.request.regularizer == "none":
             continue
@@ -144,7 +137,7 @@ def ratios_by_layer(view: View, runs: Path) -> Group | None:
     plotted = sorted({rows.index(row) for panel in panels.values() for row in panel})
     group.lead.append("As logged by the runs.")
     group.legend = [(row, legend[row]) for row in plotted]
-    for (model, kind), panel in list(panels.items())[:MAX_CHARTS]:
+    for (model, kind), panel in list(panels.items())[: Limits.charts]:
         drawn = [(rows.index(row), site) for row, sites in panel.items() for site in sites]
         points = [{"r": row, "x": site["layer"], "y": site["ratio"], "t": cut(site["site"], 80)} for row, site in drawn]
         description = f"drop ratio by layer: {model}, {kind}"

@@ -144,7 +144,6 @@
   const filesOf = (part) => JSON.parse(part.parentElement.querySelector(".files")?.textContent ?? "{}");
   const WRITERS = {
     "figure.chart": { SVG: svg, CSV: (figure) => csv(pointsOf(figure)) },
-    "figure.drawing": { SVG: svg },
     "figure.picture": { PNG: (figure) => figure.querySelector("img").src },
     ".scroll > table": {
       CSV: (table) => filesOf(table).csv ?? csv(linesOf(table)),

@@ -10,7 +10,7 @@ from harness.regularizers.spec import spec_label
 
 
 def ranking_of(view: View) -> Ranking:
-    """Rank the rows over the columns, each a block, as `dropbench rank` ranks regularizers over blocks."""
+    """Rank the rows over the columns, each a block, as `dropbench compare --rank` ranks regularizers over blocks."""
     return rank_blocks(blocks_of(view), [])
 
 

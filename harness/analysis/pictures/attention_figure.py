@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from numpy.typing import NDArray
 
-from harness.trials.samples import SampleView
+from harness.trials.sample_view import SampleView
 
 Array = NDArray[np.float64]
 
@@ -23,6 +23,7 @@ RAY_COLORMAP = "plasma_r"
 MAX_WORDS, MAX_CHARS, MAX_COLUMNS = 24, 14, 4
 SCALE = "attention weight × {} (1: uniform)"
 """Label of the color scale; the gap is for the name of the keys."""
+WORD_SCALE = "attention weight (row: query, column: key)"
 
 
 def attention_figure(title: str, samples: Sequence[SampleView], maps: Sequence[Array]) -> Figure:
@@ -109,17 +110,23 @@ def _words(title: str, samples: Sequence[SampleView], maps: Sequence[Array]) -> 
     )
     drawn = None
     for axes, sample, weights, text in zip(all_axes, samples, maps, texts, strict=False):
-        drawn = axes.imshow(weights[: len(text), : len(text)], cmap=COLORMAP, vmin=0, vmax=top)
-        axes.set_xticks(range(len(text)), text, rotation=90, fontsize=8)
-        axes.set_yticks(range(len(text)), text, fontsize=8)
-        axes.tick_params(length=0)
+        drawn = draw_words(axes, text, weights, top)
         truncated = len(sample.words or ()) > len(text)
         axes.set_title(short(sample.label) + (f" (the first {len(text)} words)" if truncated else ""), fontsize=10)
     assert drawn is not None
     color_bar = figure.colorbar(drawn, ax=all_axes[: len(samples)], shrink=0.6)
-    color_bar.set_label("attention weight (row: query, column: key)", fontsize=9)
+    color_bar.set_label(WORD_SCALE, fontsize=9)
     figure.suptitle(title, fontsize=10)
     return figure
+
+
+def draw_words(axes: Axes, words: Sequence[str], weights: Array, top: float) -> AxesImage:
+    """Draw the weights (T, T) between the first words, as queries (down) and keys (across); colors end at `top`."""
+    drawn = axes.imshow(weights[: len(words), : len(words)], cmap=COLORMAP, vmin=0, vmax=top)
+    axes.set_xticks(range(len(words)), words, rotation=90, fontsize=8)
+    axes.set_yticks(range(len(words)), words, fontsize=8)
+    axes.tick_params(length=0)
+    return drawn
 
 
 def short(text: str, max_chars: int = MAX_CHARS) -> str:

@@ -15,7 +15,7 @@ from harness.analysis.options import Options
 from harness.analysis.pictures.attention_figure import draw_faint, short
 from harness.analysis.trained import Trained
 from harness.errors import InputError
-from harness.trials.samples import Overlay, Overlays, SampleView
+from harness.trials.sample_view import Overlay, Overlays, SampleView
 
 SAMPLES = 4
 COLORS = ("#d62728", "#1f77b4", "#2ca02c", "#ff7f0e", "#9467bd", "#17becf", "#8c564b", "#e377c2")

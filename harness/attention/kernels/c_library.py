@@ -1,7 +1,5 @@
 """C kernels, compiled on first use and cached; without a compiler, torch operations do the work.
 
-Some replace torch's kernel of an operation.
-
 The compiler is ``$CC``, else ``cc``, ``gcc`` or ``clang``. Libraries are cached in ``$XDG_CACHE_HOME/dropbench``
 (default ``~/.cache/dropbench``) under a hash of sources, flags, compiler and CPU: nodes of a cluster that share a home
 directory each use their own.
@@ -13,16 +11,13 @@ import ctypes
 import hashlib
 import os
 import platform
+import re
 import shutil
 import subprocess
 import tempfile
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
-
-import torch
+from typing import Any
 
 from harness.files import cache_folder
 
@@ -61,23 +56,29 @@ def build_error(name: str) -> str:
     return ""
 
 
-@contextmanager
-def overridden(operation: str, function: Callable[..., object]) -> Iterator[None]:
-    """Let a function compute an operation of torch on CPUs, such as ``mm``, in all threads.
+def struct_fields(**names: str) -> list[tuple[str, Any]]:
+    """Return the `_fields_` of a structure from names per type, such as ``int64="batch heads"``."""
+    return [(name, getattr(ctypes, f"c_{kind}")) for kind, group in names.items() for name in group.split()]
 
-    The function gets torch's own kernel before the operation's arguments.
+
+@cache
+def gomp_parallel() -> ctypes._NamedFuncPointer | None:
+    """Return ``GOMP_parallel`` of the OpenMP runtime that torch has loaded (GNU, LLVM or Intel); None without one.
+
+    The runtime is looked up among the loaded files: another library of the same name would start its own threads, in
+    addition to torch's.
     """
-    kernel = torch.library.get_kernel(f"aten::{operation}", "CPU")
-    torchs = partial(kernel.call_boxed, torch._C.DispatchKeySet(torch._C.DispatchKey.CPU))
-    library = torch.library.Library("aten", "IMPL")
     try:
-        with warnings.catch_warnings():
-            # Torch warns that its own kernel is overridden, which is meant.
-            warnings.simplefilter("ignore", UserWarning)
-            library.impl(operation, partial(function, torchs), "CPU", allow_override=True)
-        yield
-    finally:
-        library._destroy()
+        loaded = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines()}
+    except OSError:
+        return None
+    for file in sorted(loaded):
+        if re.match(r"lib(gomp|iomp|omp)", Path(file).name):
+            try:
+                return ctypes.CDLL(file).GOMP_parallel
+            except (OSError, AttributeError):
+                continue
+    return None
 
 
 class _BuildError(Exception):
@@ -91,7 +92,7 @@ def _build(name: str) -> Path:
         raise _BuildError("no C compiler: install cc, gcc or clang")
     source = SOURCE_DIR / f"{name}.c"
     contents = [file.read_bytes() for file in (source, *sorted(SOURCE_DIR.glob("*.h")))]
-    hashed = [*contents, " ".join(FLAGS).encode(), compiler.encode(), _compiler_version(compiler), cpu_model()]
+    hashed = [*contents, " ".join(FLAGS).encode(), compiler.encode(), _compiler_version(compiler), _cpu_model()]
     folder = cache_folder()
     library = folder / f"{name}-{hashlib.sha256(bytes(1).join(hashed)).hexdigest()[:16]}.so"
     if library.exists():
@@ -117,7 +118,7 @@ def _compiler_version(compiler: str) -> bytes:
 
 
 @cache
-def cpu_model() -> bytes:
+def _cpu_model() -> bytes:
     """Return the lines of /proc/cpuinfo that `-march=native` depends on, or what else names the processor."""
     try:
         lines = Path("/proc/cpuinfo").read_bytes().split(b"\n\n")[0].splitlines()

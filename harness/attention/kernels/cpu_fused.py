@@ -7,26 +7,67 @@ import ctypes
 import torch
 from torch import Tensor
 
-from harness.attention.kernels import cpu_masks
-from harness.attention.kernels.c_library import load_function
-from harness.attention.kernels.cpu_sgemm import TORCH, function_address, sgemm
-from harness.attention.reference.drop_masks import DropSpec
+from harness.attention.kernels.c_library import gomp_parallel, load_function, struct_fields
+from harness.attention.reference.drop_masks import UNITS, DropSpec, start_threshold
+from harness.attention.reference.sdpa import MASKED_LOGIT_GAP
 
 MAX_ROWS, MAX_KEYS = 128, 512
 """Queries and keys whose logits a thread holds: 256 KiB in float32, twice for the gradients."""
 NUM_TENSORS = 8
-SET_BLAS_THREADS = function_address(TORCH, "MKL_Set_Num_Threads_Local")
+TORCH = ctypes.CDLL(torch._C.__file__)
+
+
+TORCH = ctypes.CDLL(torch._C.__file__)
+
+
+def torch_function(name: str) -> int | None:
+    """Return the address of a C function of torch and the libraries that it is linked to; None if there is none."""
+    return ctypes.cast(getattr(TORCH, name, 0), ctypes.c_void_p).value
+
+
+def scipy_sgemm() -> int | None:
+    """Return the address of the function ``sgemm`` of the BLAS of scipy."""
+    from scipy.linalg.cython_blas import __pyx_capi__ as functions
+
+    name = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(("PyCapsule_GetName", ctypes.pythonapi))
+    pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
+    address: int | None = pointer(("PyCapsule_GetPointer", ctypes.pythonapi))(
+        functions["sgemm"], name(functions["sgemm"])
+    )
+    return address
+
+
+SGEMM = torch_function("sgemm_") or scipy_sgemm()
+SET_BLAS_THREADS = torch_function("MKL_Set_Num_Threads_Local")
 """The function that sets the number of MKL's threads; None without MKL."""
+
+
+class DropBits(ctypes.Structure):
+    """`DropSpec` of ``drop_bits.h``."""
+
+    _fields_ = struct_fields(
+        int64="seqlen_k", uint64="philox_seed", uint32="stream threshold",
+        int32="unit window grid_h grid_w num_prefix_tokens",
+    )  # fmt: skip
+
+
+class MaskView(ctypes.Structure):
+    """`Mask` of ``mask.h``."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p), ("strides", ctypes.c_int64 * 4),
+        *struct_fields(int32="type", float="masked_logit_gap masked_logit_max"),
+    )  # fmt: skip
 
 
 class _FusedArgs(ctypes.Structure):
     """`FusedArgs` of ``cpu_fused.c``."""
 
     _fields_ = (
-        ("spec", cpu_masks.DropBits), ("mask", cpu_masks.MaskView), ("strides", ctypes.c_int64 * 4 * NUM_TENSORS),
+        ("spec", DropBits), ("mask", MaskView), ("strides", ctypes.c_int64 * 4 * NUM_TENSORS),
         ("tensors", ctypes.c_void_p * NUM_TENSORS),
-        *cpu_masks.struct_fields(void_p="row_max row_scale full_max full_scale scratch sgemm set_blas_threads"),
-        *cpu_masks.struct_fields(
+        *struct_fields(void_p="row_max row_scale full_max full_scale scratch sgemm set_blas_threads"),
+        *struct_fields(
             int64="num_bh num_heads seqlen_q head_dim head_dim_v rows_per_part rows_per_block keys_per_block "
             "logits_numel bits_numel",
             float="softmax_scale keep_scale", int32="renormalize detached top causal num_threads",
@@ -48,12 +89,12 @@ class FusedAttention:
         self.dtype, self.inputs = q.dtype, (q.float(), k.float(), v.float())
         batch, heads, seqlen_q, head_dim = q.shape
         seqlen_k = k.shape[2]
-        view, self._mask = cpu_masks.mask_view(mask, (batch, heads, seqlen_q, seqlen_k))
+        view, self._mask = _mask_view(mask, (batch, heads, seqlen_q, seqlen_k))
         keys = _align(seqlen_k) if top else min(MAX_KEYS, _align(seqlen_k))
         self.blocks = -(-seqlen_q // min(MAX_ROWS, MAX_ROWS * MAX_KEYS // keys))
         rows = -(-seqlen_q // self.blocks)
         self.args = _FusedArgs(
-            spec=cpu_masks.drop_bits(spec, seqlen_k), mask=view, sgemm=sgemm(), set_blas_threads=SET_BLAS_THREADS,
+            spec=_drop_bits(spec, seqlen_k), mask=view, sgemm=SGEMM, set_blas_threads=SET_BLAS_THREADS,
             num_bh=batch * heads, num_heads=heads, seqlen_q=seqlen_q, head_dim=head_dim, head_dim_v=v.shape[-1],
             rows_per_block=rows, keys_per_block=keys,
             logits_numel=_align(rows * keys), bits_numel=_align(rows * -(-seqlen_k // 8) // 4 + 16),
@@ -86,7 +127,7 @@ class FusedAttention:
         parts = -(-self.blocks // blocks_per_part)
         by_part = [dk[None], dv[None]]
         if parts > 1:
-            by_part = [cpu_masks.BUFFERS.take(parts * grad.numel()).view(parts, *grad.shape) for grad in (dk, dv)]
+            by_part = [_scratch(parts * grad.numel()).view(parts, *grad.shape) for grad in (dk, dv)]
         if self.args.causal:  # else the first queries of each part overwrite them
             for grads in by_part:
                 grads.zero_()
@@ -108,18 +149,38 @@ class FusedAttention:
             # BLAS checks the stride even of a single row.
             strides = *(0,) * (3 - len(outer)), *outer, max(row_stride, tensor.shape[-1])
             args.strides[index] = (ctypes.c_int64 * 4)(*strides)
-        scratch = cpu_masks.BUFFERS.take(args.num_threads * (2 * args.logits_numel + args.bits_numel) + 16)
+        scratch = _scratch(args.num_threads * (2 * args.logits_numel + args.bits_numel) + 16)
         args.scratch = scratch.data_ptr() + -scratch.data_ptr() % 64  # aligned to vectors
-        load_function("cpu_fused", "attend")(ctypes.byref(args), cpu_masks.gomp_parallel())
+        load_function("cpu_fused", "attend")(ctypes.byref(args), gomp_parallel())
 
 
 MAX_TOP_KEYS = MAX_ROWS * MAX_KEYS
 """Keys of a row with `top`, whose logits a thread holds."""
 
 
-def supports(q: Tensor) -> bool:
-    """Return whether `FusedAttention` can compute a call with queries like these, in keys and values of their dtype."""
-    return q.dtype != torch.float64 and sgemm() is not None
+def _drop_bits(spec: DropSpec, seqlen_k: int) -> DropBits:
+    seed = int(spec.philox_seed)
+    threshold = int(start_threshold(seed, spec.stream, spec.start_prob))
+    return DropBits(
+        seqlen_k, seed % 2**64, spec.stream, threshold, UNITS.index(spec.unit), spec.window, *(spec.grid or (0, 0)),
+        spec.num_prefix_tokens,
+    )  # fmt: skip
+
+
+def _mask_view(mask: Tensor | None, shape: tuple[int, int, int, int]) -> tuple[MaskView, Tensor | None]:
+    """Return a mask, broadcastable to `shape`, for the kernel, and the tensor whose memory it points to."""
+    if mask is None:
+        return MaskView(), None
+    is_boolean = mask.dtype == torch.bool
+    masked_logit_max = 0.0 if is_boolean else torch.finfo(mask.dtype).min / 2
+    mask = (mask if is_boolean else mask.to(torch.float32)).expand(shape)
+    strides = (ctypes.c_int64 * 4)(*mask.stride())
+    return MaskView(mask.data_ptr(), strides, 1 if is_boolean else 2, MASKED_LOGIT_GAP, masked_logit_max), mask
+
+
+def _scratch(numel: int) -> Tensor:
+    """Return uninitialized memory for float32."""
+    return torch.empty(numel)
 
 
 def _align(numel: int) -> int:

@@ -26,19 +26,6 @@ static inline Floats load(const float *x) {
 
 static inline void store(float *x, Floats values) { memcpy(x, &values, sizeof values); }
 
-/* Store the first `count` floats. The sizes are constants: a call would dominate the time of a row. */
-static inline void store_first(float *x, int64_t count, Floats values) {
-    const float *from = (const float *)&values;
-    if (count >= WIDTH) {
-        store(x, values);
-        return;
-    }
-    if (WIDTH > 8 && count & 8) memcpy(x, from, 32), x += 8, from += 8;
-    if (count & 4) memcpy(x, from, 16), x += 4, from += 4;
-    if (count & 2) memcpy(x, from, 8), x += 2, from += 2;
-    if (count & 1) memcpy(x, from, 4);
-}
-
 static inline Floats where(Ints condition, Floats yes, Floats no) {
     return (Floats)((condition & (Ints)yes) | (~condition & (Ints)no));
 }

@@ -6,7 +6,6 @@ the keys that its window drops. Keys form one flat axis: prefix tokens first, th
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any, cast, get_args
 
@@ -92,18 +91,11 @@ def drop_mask(spec: DropSpec, shape: tuple[int, int, int, int], device: torch.de
     "dropbench::drop_mask", mutates_args=(), schema=f"({SPEC_SCHEMA}, SymInt[] shape, Device device) -> Tensor"
 )
 def _drop_mask(*arguments: Any) -> Tensor:
-    *flat_spec, shape, device = arguments
-    return part_of_drop_mask(unpack_spec(*flat_spec), tuple(shape), 0, device)
-
-
-def part_of_drop_mask(
-    spec: DropSpec, shape: tuple[int, int, int, int], off_bh: int, device: torch.device | None = None
-) -> Tensor:
-    """Return the part of a drop mask with head b · H + h = `off_bh` as its first; `shape` is that of the part."""
-    batch, heads, seqlen_q, seqlen_k = shape
+    *flat_spec, (batch, heads, seqlen_q, seqlen_k), device = arguments
+    spec = unpack_spec(*flat_spec)
     shape = batch, heads, 1 if spec.unit == "column" else seqlen_q, seqlen_k
     threshold = start_threshold(spec.philox_seed, spec.stream, spec.start_prob)
-    halves = random_halves(spec.philox_seed, spec.stream, shape, device, off_bh)
+    halves = random_halves(spec.philox_seed, spec.stream, shape, device)
     starts = interleave([half < threshold for half in halves], shape)
     return dilate(spec.unit, starts, spec.window, grid=spec.grid, num_prefix_tokens=spec.num_prefix_tokens)
 
@@ -155,12 +147,6 @@ def sample_drop_mask(
     """
     spec = sample_spec(unit, ratio, window, shape[-1], grid=grid, num_prefix_tokens=num_prefix_tokens)
     return drop_mask(spec, shape, device)
-
-
-def dropped_keys(*args: Any, prefix: int = 0, **kwargs: Any) -> Tensor:
-    """Deprecated alias of `sample_drop_mask`."""
-    warnings.warn("`dropped_keys` was renamed; call `sample_drop_mask` instead.", DeprecationWarning, stacklevel=2)
-    return sample_drop_mask(*args, **{"num_prefix_tokens": prefix, **kwargs})
 
 
 def start_prob(unit: Unit, ratio: float, window: int, grid: tuple[int, int] | None = None) -> float:

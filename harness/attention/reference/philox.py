@@ -56,15 +56,15 @@ def random_uint16(
 
 
 def random_halves(
-    philox_seed: Tensor, stream: int, shape: tuple[int, int, int, int], device: torch.device | None, off_bh: int = 0
+    philox_seed: Tensor, stream: int, shape: tuple[int, int, int, int], device: torch.device | None
 ) -> list[Tensor]:
     """Return the bits of `random_uint16` by position in their block: eight tensors (B · H, T, ⌈S / 8⌉).
 
-    Comparing them before `interleave` moves booleans instead of int64 values. `off_bh` is added to b · H + h.
+    Comparing them before `interleave` moves booleans instead of int64 values.
     """
     batch, heads, seqlen_q, seqlen_k = shape
     key_blocks = torch.arange(-(-seqlen_k // 8), device=device)
-    offs_bh = torch.arange(off_bh, off_bh + batch * heads, device=device)[:, None, None]
+    offs_bh = torch.arange(batch * heads, device=device)[:, None, None]
     offs_m = torch.arange(seqlen_q, device=device)[:, None]
     words = philox((key_blocks, offs_m, offs_bh, stream), philox_seed)
     return [half for word in torch.broadcast_tensors(*words) for half in (word & 0xFFFF, word >> 16)]

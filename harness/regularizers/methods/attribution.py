@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field, PrivateAttr
@@ -13,6 +14,7 @@ from harness.regularizers.methods.heads import HeadMask
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from harness.attention.call import Call
     from harness.regularizers.passes import Passes
 
 
@@ -91,28 +93,25 @@ class ADDrop(AroundAttention):
                 total = total.to(gradient) + gradient
         return unscaled.detach() * total / self.integral_steps
 
-    def around(
-        self, q: Tensor, k: Tensor, v: Tensor, site: Site, inner: Attention, *, mask: Tensor | None, causal: bool,
-        scale: float | None,
-    ) -> Tensor:  # fmt: skip
-        """Keep the weights in the first pass, and drop keys in the others; shapes as in `AroundAttention.around`."""
+    def around(self, call: Call, site: Site, inner: Attention) -> Tensor:
+        """Keep the weights in the first pass, and drop keys in the others."""
         import torch
 
         from harness.attention.reference.eager import merge_keep_mask
-        from harness.attention.reference.sdpa import allowed_keys, attention_weights, with_causal
+        from harness.attention.reference.sdpa import allowed_keys, attention_weights
         from harness.regularizers.auxiliary_loss import recomputing
 
-        merged = with_causal(mask, q.shape[-2], k.shape[-2], q.device) if causal else mask
+        merged, q, k = call.with_merged_mask(), call.q, call.k
         if self._factors is not None:
-            weights = self._factors.get(site, 1.0) * attention_weights(q, k, mask=merged, scale=scale)
-            self._weights[site] = weights, None if merged is None else allowed_keys(merged)
-            return weights @ v
+            weights = self._factors.get(site, 1.0) * attention_weights(q, k, mask=merged.mask, scale=call.scale)
+            self._weights[site] = weights, None if merged.mask is None else allowed_keys(merged.mask)
+            return weights @ call.v
         region = (self._recomputed if recomputing() else self._regions).get(site)
         if region is None or region.shape[-2:] != (q.shape[-2], k.shape[-2]):  # tokens were left out since
-            return inner(q, k, v, mask=mask, causal=causal, scale=scale)
+            return inner(call)
         region = region.repeat(q.shape[0] // region.shape[0], 1, 1, 1)  # a batch may hold several passes
         drop_mask = region & (torch.rand(region.shape, device=q.device) < site.ratio)
-        return inner(q, k, v, mask=merge_keep_mask(~drop_mask, merged, q.dtype), causal=False, scale=scale)
+        return inner(replace(merged, mask=merge_keep_mask(~drop_mask, merged.mask, q.dtype)))
 
 
 class HeadMaskImportant(HeadMask):
@@ -154,14 +153,11 @@ class HeadMaskImportant(HeadMask):
         """Add nothing to the loss; forget the importance of the heads in this micro-batch."""
         self._recomputed, self._importance = self._importance, {}
 
-    def around(
-        self, q: Tensor, k: Tensor, v: Tensor, site: Site, inner: Attention, *, mask: Tensor | None, causal: bool,
-        scale: float | None,
-    ) -> Tensor:  # fmt: skip
-        """Keep the outputs of heads in the first pass, and mask heads in the others; shapes as in `HeadMask`."""
+    def around(self, call: Call, site: Site, inner: Attention) -> Tensor:
+        """Keep the outputs of heads in the first pass, and mask heads in the others."""
         if not self._attributing:
-            return super().around(q, k, v, site, inner, mask=mask, causal=causal, scale=scale)
-        out = inner(q, k, v, mask=mask, causal=causal, scale=scale)
+            return super().around(call, site, inner)
+        out = inner(call)
         self._outputs[site] = out
         return out
 
@@ -239,31 +235,28 @@ class AttendOut(AroundAttention):
         term = (passes.loss.detach() - plain_loss) * torch.stack(log_probs).mean()
         return term - term.detach()
 
-    def around(
-        self, q: Tensor, k: Tensor, v: Tensor, site: Site, inner: Attention, *, mask: Tensor | None, causal: bool,
-        scale: float | None,
-    ) -> Tensor:  # fmt: skip
-        """Drop the keys that the site's module chooses; shapes as in `AroundAttention.around`."""
+    def around(self, call: Call, site: Site, inner: Attention) -> Tensor:
+        """Drop the keys that the site's module chooses."""
         import torch
 
         from harness.attention.reference.eager import merge_keep_mask
-        from harness.attention.reference.sdpa import allowed_keys, attention_weights, with_causal
+        from harness.attention.reference.sdpa import allowed_keys, attention_weights
         from harness.regularizers.auxiliary_loss import recomputing
         from harness.regularizers.methods.weight_modules import DropGenerator
 
         if self._plain or not isinstance(site.module, DropGenerator):
-            return inner(q, k, v, mask=mask, causal=causal, scale=scale)
-        merged = with_causal(mask, q.shape[-2], k.shape[-2], q.device) if causal else mask
+            return inner(call)
+        call = call.with_merged_mask()
         with torch.no_grad():
-            dtype = torch.promote_types(q.dtype, torch.float32)
-            weights = attention_weights(q.to(dtype), k.to(dtype), mask=merged, scale=scale)
+            dtype = torch.promote_types(call.q.dtype, torch.float32)
+            weights = attention_weights(call.q.to(dtype), call.k.to(dtype), mask=call.mask, scale=call.scale)
         allowed = torch.ones_like(weights, dtype=torch.bool)
-        if merged is not None:
-            allowed = allowed & allowed_keys(merged)
+        if call.mask is not None:
+            allowed = allowed & allowed_keys(call.mask)
         drop_mask, log_prob = site.module.draw(weights, allowed, site.ratio)
         if self._plain_loss is not None and not recomputing():
             self._log_probs.append(log_prob)
-        return inner(q, k, v, mask=merge_keep_mask(~drop_mask, merged, q.dtype), causal=False, scale=scale)
+        return inner(replace(call, mask=merge_keep_mask(~drop_mask, call.mask, call.q.dtype)))
 
 
 def high_region(attributions: Tensor, allowed: Tensor | None, share: float) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
@@ -13,6 +14,8 @@ from harness.regularizers.base import Site, Stage, drop_ratio
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from harness.attention.call import Call
+
 Draw = Literal["batch", "sample"]
 DRAW: Draw = Field(default="batch", description="whether a batch shares its heads, or each sample has its own")
 
@@ -20,7 +23,7 @@ DRAW: Draw = Field(default="batch", description="whether a batch shares its head
 class HeadSelection(AroundAttention):
     """Keeps some heads of each site and sets the output of the others to 0.
 
-    If a batch shares its heads (`draw=batch`), attention and, in models that project by `harness.models.kept_heads`,
+    If a batch shares its heads (`draw=batch`), attention and, in models that project by `harness.models.head_skipping`,
     queries, keys, values and outputs are computed for the kept heads only.
     """
 
@@ -46,34 +49,29 @@ class HeadSelection(AroundAttention):
             site.drawn_heads = self.keep_heads(1, site.heads, site)[0]
         return site.drawn_heads
 
-    def around(
-        self, q: Tensor, k: Tensor, v: Tensor, site: Site, inner: Attention, *, mask: Tensor | None, causal: bool,
-        scale: float | None,
-    ) -> Tensor:  # fmt: skip
-        """Attend with the kept heads; shapes as in `AroundAttention.around`."""
+    def around(self, call: Call, site: Site, inner: Attention) -> Tensor:
+        """Attend with the kept heads."""
         import torch
 
         from harness.attention.reference.sdpa import is_transformed
 
-        batch, heads = q.shape[:2]
+        batch, heads = call.q.shape[:2]
         drawn, site.drawn_heads = site.drawn_heads, None
         if drawn is not None and heads < len(drawn):  # the others are not projected
-            mask = _of_heads(mask, drawn.nonzero().flatten().to(q.device))
-            return inner(q, k, v, mask=mask, causal=causal, scale=scale)
+            return inner(replace(call, mask=_of_heads(call.mask, drawn.nonzero().flatten().to(call.q.device))))
         # Drawn on the CPU, so that no GPU has to be waited for to know which heads are kept.
         factors = self.keep_heads(1 if self.draw == "batch" else batch, heads, site) if drawn is None else drawn[None]
         if self.draw == "sample" or torch.compiler.is_compiling() or is_transformed():
-            out = inner(q, k, v, mask=mask, causal=causal, scale=scale)
+            out = inner(call)
             return out * factors[..., None, None].to(out.device, out.dtype)
         kept = factors[0].nonzero().flatten()
         factor = factors[0, kept][:, None, None]
         if len(kept) == heads:
-            out = inner(q, k, v, mask=mask, causal=causal, scale=scale)
+            out = inner(call)
             return out if bool((factor == 1.0).all()) else out * factor.to(out.device, out.dtype)
-        kept = kept.to(q.device)
-        q, k, v = (tensor.index_select(1, kept) for tensor in (q, k, v))
-        mask = _of_heads(mask, kept)
-        out = inner(q, k, v, mask=mask, causal=causal, scale=scale)
+        kept = kept.to(call.q.device)
+        q, k, v = (tensor.index_select(1, kept) for tensor in (call.q, call.k, call.v))
+        out = inner(replace(call, q=q, k=k, v=v, mask=_of_heads(call.mask, kept)))
         # Heads are the third axis in memory, so that models join them without a copy.
         whole = out.new_zeros(batch, out.shape[2], heads, out.shape[3]).transpose(1, 2)
         return whole.index_copy(1, kept, out * factor.to(out.device, out.dtype))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field, field_validator
 
+from harness.attention.call import Call, plain
 from harness.regularizers.around import AroundAttention, Attention
 from harness.regularizers.base import RATIO, Site, Stage
 
@@ -25,15 +27,12 @@ class LogitNoise(AroundAttention):
 
     sigma: float = Field(default=0.1, ge=0.0, description="standard deviation of the noise, or its maximum")
 
-    def around(
-        self, q: Tensor, k: Tensor, v: Tensor, site: Site, inner: Attention, *, mask: Tensor | None, causal: bool,
-        scale: float | None,
-    ) -> Tensor:  # fmt: skip
-        """Attend with noise in the mask; shapes as in `AroundAttention.around`."""
+    def around(self, call: Call, site: Site, inner: Attention) -> Tensor:
+        """Attend with noise in the mask."""
         from harness.attention.reference.sdpa import mask_logits  # which needs torch
 
-        noise = q.new_empty(*q.shape[:-1], k.shape[-2]).normal_(std=site.ratio)
-        return inner(q, k, v, mask=mask_logits(noise, mask), causal=causal, scale=scale)
+        noise = call.q.new_empty(*call.q.shape[:-1], call.k.shape[-2]).normal_(std=site.ratio)
+        return inner(replace(call, mask=mask_logits(noise, call.mask)))
 
 
 class Temperature(AroundAttention):
@@ -48,16 +47,13 @@ class Temperature(AroundAttention):
 
     spread: float = Field(default=0.5, ge=0.0, description="temperature of the softmax, minus 1")
 
-    def around(
-        self, q: Tensor, k: Tensor, v: Tensor, site: Site, inner: Attention, *, mask: Tensor | None, causal: bool,
-        scale: float | None,
-    ) -> Tensor:  # fmt: skip
-        """Attend at a temperature; an additive mask is part of the logits. Shapes as in `AroundAttention.around`."""
-        temperature = 1.0 + site.ratio
-        scale = (q.shape[-1] ** -0.5 if scale is None else scale) / temperature
+    def around(self, call: Call, site: Site, inner: Attention) -> Tensor:
+        """Attend at a temperature; an additive mask is part of the logits."""
+        temperature, mask = 1.0 + site.ratio, call.mask
+        scale = (call.q.shape[-1] ** -0.5 if call.scale is None else call.scale) / temperature
         if mask is not None and mask.is_floating_point():
             mask = mask / temperature
-        return inner(q, k, v, mask=mask, causal=causal, scale=scale)
+        return inner(replace(call, mask=mask, scale=scale))
 
 
 class ChangedLogits(AroundAttention):
@@ -72,42 +68,29 @@ class ChangedLogits(AroundAttention):
     def change(self, logits: Tensor, allowed: Tensor, site: Site) -> Tensor:
         """Return the logits (B, H, T, S) changed where `allowed`, boolean and of their shape; at least in float32."""
 
-    def around(
-        self, q: Tensor, k: Tensor, v: Tensor, site: Site, inner: Attention, *, mask: Tensor | None, causal: bool,
-        scale: float | None,
-    ) -> Tensor:  # fmt: skip
-        """Attend with changed logits; shapes as in `AroundAttention.around`."""
+    def around(self, call: Call, site: Site, inner: Attention) -> Tensor:
+        """Attend with changed logits."""
         import torch
 
         from harness.attention.reference.sdpa import autocast, without_autocast
 
-        q, k, v = autocast(q, k, v)
+        q, k, v = autocast(call.q, call.k, call.v)
         dtype, half = torch.promote_types(q.dtype, torch.float32), q.dtype
-        q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
+        call = replace(call, q=q.to(dtype), k=k.to(dtype), v=v.to(dtype))
         with without_autocast(q.device.type):
-            return self.in_float(q, k, v, site, inner, mask=mask, causal=causal, scale=scale).to(half)
+            return self.in_float(call, site, inner).to(half)
 
-    def in_float(
-        self, q: Tensor, k: Tensor, v: Tensor, site: Site, inner: Attention, *, mask: Tensor | None, causal: bool,
-        scale: float | None,
-    ) -> Tensor:  # fmt: skip
+    def in_float(self, call: Call, site: Site, inner: Attention) -> Tensor:
         """Attend as `around` does, with q, k and v at least in float32."""
-        from harness.attention.reference.sdpa import (
-            allowed_keys,
-            attention_logits,
-            masked_softmax,
-            plain_attention,
-            with_causal,
-        )
+        from harness.attention.reference.sdpa import allowed_keys, attention_logits, masked_softmax
 
-        if causal:
-            mask = with_causal(mask, q.shape[-2], k.shape[-2], q.device)
-        logits = attention_logits(q, k, mask=mask, scale=scale)
-        allowed = allowed_keys(mask) if mask is not None else logits.new_ones(1).bool()
+        call = call.with_merged_mask()
+        logits = attention_logits(call.q, call.k, mask=call.mask, scale=call.scale)
+        allowed = allowed_keys(call.mask) if call.mask is not None else logits.new_ones(1).bool()
         logits = self.change(logits, allowed.expand(logits.shape), site)
-        if inner is plain_attention:
-            return masked_softmax(logits) @ v
-        return inner(q, k, v, mask=logits, causal=False, scale=0.0)
+        if inner is plain:
+            return masked_softmax(logits) @ call.v
+        return inner(replace(call, mask=logits, scale=0.0))
 
 
 class AttentionDropTopK(ChangedLogits):
@@ -127,16 +110,14 @@ class AttentionDropTopK(ChangedLogits):
         batch, heads, rows, keys = logits.shape
         return zero_top(logits, ~drop_mask(spec, (batch, heads, rows, keys), logits.device), self.top, allowed)
 
-    def attend_fused(
-        self, q: Tensor, k: Tensor, v: Tensor, site: Site, *, mask: Tensor | None, causal: bool, scale: float | None
-    ) -> Tensor | None:
+    def attend_fused(self, call: Call, site: Site) -> Tensor | None:
         """Compute `attend` without stored logits where `harness.attention.backends` can."""
         if type(self).change is not AttentionDropTopK.change:
-            return super().attend_fused(q, k, v, site, mask=mask, causal=causal, scale=scale)
+            return super().attend_fused(call, site)
         from harness.attention.dispatch import drop_attention  # which needs torch
 
-        spec, top = self._sample_spec(k.shape[-2], site), self.top
-        return drop_attention(q, k, v, spec, "renormalize", site.ratio, mask=mask, causal=causal, scale=scale, top=top)
+        spec = self._sample_spec(call.k.shape[-2], site)
+        return drop_attention(call, spec, "renormalize", site.ratio, top=self.top)
 
     def _sample_spec(self, seqlen_k: int, site: Site) -> DropSpec:
         """Draw for all keys: only decisions on the largest logits count."""
@@ -170,15 +151,13 @@ class AttentionDropBlur(ChangedLogits):
         """Return the weighted mean of neighbouring logits."""
         return self._blur(logits, allowed, self._gauss(logits, logits.shape[-1], site))
 
-    def in_float(
-        self, q: Tensor, k: Tensor, v: Tensor, site: Site, inner: Attention, *, mask: Tensor | None, causal: bool,
-        scale: float | None,
-    ) -> Tensor:  # fmt: skip
+    def in_float(self, call: Call, site: Site, inner: Attention) -> Tensor:
         """Blur the keys if all queries may attend to the same ones: q · Σ g k is Σ g (q · k), without stored logits."""
         from harness.attention.reference.sdpa import allowed_keys
 
-        if causal or (mask is not None and max(mask.shape[-3:-1], default=1) > 1):
-            return super().in_float(q, k, v, site, inner, mask=mask, causal=causal, scale=scale)
+        k, mask = call.k, call.mask
+        if call.causal or (mask is not None and max(mask.shape[-3:-1], default=1) > 1):
+            return super().in_float(call, site, inner)
         gauss = self._gauss(k, k.shape[-2], site)
         keys = k.transpose(1, 2).flatten(2)  # (B, S, H·d): one matrix product for all heads
         if mask is None:
@@ -190,7 +169,7 @@ class AttentionDropBlur(ChangedLogits):
                 added = mask.to(k.dtype).view(-1, 1, mask.shape[-1]).expand_as(allowed)
                 mask = self._blur(added, allowed, gauss).unsqueeze(1)
         k = keys.unflatten(2, (k.shape[1], -1)).transpose(1, 2)
-        return inner(q, k, v, mask=mask, causal=False, scale=scale)
+        return inner(replace(call, k=k, mask=mask))
 
     def _gauss(self, like: Tensor, keys: int, site: Site) -> Tensor:
         """Return the Gaussian of a random width for each pair of keys, (S, S)."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -44,7 +43,6 @@ class HiddenCut(PlainAttention):
 
     sites: ClassVar[frozenset[SiteKind]] = frozenset({"feed-forward"})
     stage: ClassVar[Stage] = "output"
-    implied: ClassVar[Mapping[str, Any]] = {"unit": "span"}
 
     ratio: float = RATIO
     unit: Literal["span", "element"] = Field(default="span", description="one span of tokens, or independent elements")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field
 
+from harness.attention.call import Call, plain
 from harness.regularizers.around import AroundAttention, Attention
 from harness.regularizers.base import Site, Stage
 
@@ -84,26 +85,23 @@ class AttentionPenalty(AroundAttention):
     def term(self, observed: Observed, site: Site) -> Tensor:
         """Return the scalar to minimize for one site."""
 
-    def around(
-        self, q: Tensor, k: Tensor, v: Tensor, site: Site, inner: Attention, *, mask: Tensor | None, causal: bool,
-        scale: float | None,
-    ) -> Tensor:  # fmt: skip
-        """Attend by `inner`, and add the penalty to `Site.penalties`; shapes as in `AroundAttention.around`."""
+    def around(self, call: Call, site: Site, inner: Attention) -> Tensor:
+        """Attend by `inner`, and add the penalty to `Site.penalties`."""
         import torch
 
-        from harness.attention.reference.sdpa import with_causal, without_autocast
+        from harness.attention.reference.sdpa import without_autocast
         from harness.regularizers.auxiliary_loss import add_penalty
 
-        out = inner(q, k, v, mask=mask, causal=causal, scale=scale)
+        out = inner(call)
         if not torch.is_grad_enabled():
             return out
-        dtype = torch.promote_types(q.dtype, torch.float32)
-        merged = with_causal(mask, q.shape[-2], k.shape[-2], q.device) if causal else mask
-        with without_autocast(q.device.type):
-            seen = _seen_keys(merged, k).to(dtype)
-            counted = _counted_queries(seen, q, k, site)
-            q, k, v, head_out = (tensor.to(dtype) for tensor in (q, k, v, out))
-            observed = Observed(q, k, v, head_out, merged, scale, seen, counted)
+        dtype = torch.promote_types(call.q.dtype, torch.float32)
+        call = call.with_merged_mask()
+        with without_autocast(call.q.device.type):
+            seen = _seen_keys(call.mask, call.k).to(dtype)
+            counted = _counted_queries(seen, call.q, call.k, site)
+            q, k, v, head_out = (tensor.to(dtype) for tensor in (call.q, call.k, call.v, out))
+            observed = Observed(q, k, v, head_out, call.mask, call.scale, seen, counted)
             add_penalty(site, site.ratio * self.term(observed, site))
         return out
 
@@ -147,26 +145,22 @@ class AttentionEntropy(AttentionPenalty):
         entropy = torch.special.entr(weights.clamp_min(torch.finfo(weights.dtype).tiny)).sum(dim=-1)
         return -_weighted_mean(entropy.mean(dim=1), observed.counted)
 
-    def around(
-        self, q: Tensor, k: Tensor, v: Tensor, site: Site, inner: Attention, *, mask: Tensor | None, causal: bool,
-        scale: float | None,
-    ) -> Tensor:  # fmt: skip
-        """Attend and observe in one pass where a kernel can; shapes as in `AroundAttention.around`."""
+    def around(self, call: Call, site: Site, inner: Attention) -> Tensor:
+        """Attend and observe in one pass where a kernel can."""
         import torch
 
         from harness.attention.dispatch import attention_and_entropy
-        from harness.attention.reference.sdpa import plain_attention, with_causal
         from harness.regularizers.auxiliary_loss import add_penalty
 
-        if inner is plain_attention and torch.is_grad_enabled() and type(self).term is AttentionEntropy.term:
-            observed = attention_and_entropy(q, k, v, mask=mask, causal=causal, scale=scale)
+        if inner is plain and torch.is_grad_enabled() and type(self).term is AttentionEntropy.term:
+            observed = attention_and_entropy(call)
             if observed is not None:
                 out, entropy = observed
-                merged = with_causal(mask, q.shape[-2], k.shape[-2], q.device) if causal else mask
-                counted = _counted_queries(_seen_keys(merged, k).to(q.dtype), q, k, site)
+                seen = _seen_keys(call.with_merged_mask().mask, call.k).to(call.q.dtype)
+                counted = _counted_queries(seen, call.q, call.k, site)
                 add_penalty(site, -site.ratio * _weighted_mean(entropy.mean(dim=1), counted))
                 return out
-        return super().around(q, k, v, site, inner, mask=mask, causal=causal, scale=scale)
+        return super().around(call, site, inner)
 
 
 class DiverseAttention(AttentionPenalty):

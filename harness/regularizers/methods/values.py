@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from harness.regularizers.around import AroundAttention, Attention
@@ -9,6 +10,8 @@ from harness.regularizers.base import RATIO, Site, Stage
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from harness.attention.call import Call
 
 
 class ValueDropout(AroundAttention):
@@ -19,11 +22,8 @@ class ValueDropout(AroundAttention):
 
     ratio: float = RATIO
 
-    def around(
-        self, q: Tensor, k: Tensor, v: Tensor, site: Site, inner: Attention, *, mask: Tensor | None, causal: bool,
-        scale: float | None,
-    ) -> Tensor:  # fmt: skip
-        """Attend to the values after dropout; shapes as in `AroundAttention.around`."""
+    def around(self, call: Call, site: Site, inner: Attention) -> Tensor:
+        """Attend to the values after dropout."""
         from torch.nn.functional import dropout
 
-        return inner(q, k, dropout(v, site.ratio), mask=mask, causal=causal, scale=scale)
+        return inner(replace(call, v=dropout(call.v, site.ratio)))

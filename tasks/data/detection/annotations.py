@@ -5,23 +5,32 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Any, Generic, Protocol, Self, TypeGuard, TypeVar
+from typing import Any, Generic, Self, TypeGuard, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.errors import InputError
 from tasks.data.classification import Rows
 from tasks.data.images.image_arrays import FileImages
 
 
-class Named(Protocol):
-    """An annotated image; `name` is its file, relative to the image folder."""
+@dataclass(frozen=True, eq=False, slots=True)
+class AnnotatedImage:
+    """An image with boxes.
 
-    @property
-    def name(self) -> str: ...
+    Attributes:
+        name: file name relative to the image folder.
+        boxes: (N, 4), float64: left, top, right, bottom in pixels.
+        labels: (N,), class of each box, from 0.
+    """
+
+    name: str
+    boxes: NDArray[np.float64]
+    labels: NDArray[np.int64]
 
 
-Image = TypeVar("Image", bound=Named)
+Image = TypeVar("Image", bound=AnnotatedImage)
 
 
 @dataclass(frozen=True, eq=False)

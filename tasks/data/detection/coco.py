@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from harness.errors import InputError, count_of
 from harness.files import read_json
-from tasks.data.detection.annotations import AnnotatedSplit, Entry, hold_out_dev, is_number, list_names
+from tasks.data.detection.annotations import AnnotatedImage, AnnotatedSplit, Entry, hold_out_dev, is_number, list_names
 from tasks.data.locate import Source
 from tasks.data.read import ThreeSplits
 
@@ -21,23 +21,16 @@ MAX_DEV = 5000
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class BoxedImage:
-    """An annotated image; width and height are in pixels.
+class BoxedImage(AnnotatedImage):
+    """An image of COCO; width and height are in pixels.
 
-    Attributes:
-        name: file name relative to the image folder.
-        boxes: (N, 4), float64: left, top, right, bottom in pixels.
-        labels: (N,), class of each box, from 0.
-        crowd: (N,), True for a box around a crowd, which is neither a training target nor a possible miss.
+    `crowd` (N,) is True for a box around a crowd, which is neither a training target nor a possible miss.
     """
 
+    crowd: NDArray[np.bool_]
     id: int
-    name: str
     width: int
     height: int
-    boxes: NDArray[np.float64]
-    labels: NDArray[np.int64]
-    crowd: NDArray[np.bool_]
 
 
 DetectionSplit = AnnotatedSplit[BoxedImage]
@@ -136,10 +129,11 @@ def read_annotations(path: Path, folder: Path) -> tuple[dict[int, str], tuple[Bo
         else:
             left_out += 1
     images = []
-    for id, header in headers.items():
+    for id, (name, width, height) in headers.items():
         table = np.array(boxes[id], np.float64).reshape(-1, 6)
         table[:, 2:4] += table[:, :2]
-        images.append(BoxedImage(id, *header, table[:, :4].copy(), table[:, 4].astype(int), table[:, 5].astype(bool)))
+        crowd = table[:, 5].astype(bool)
+        images.append(BoxedImage(name, table[:, :4].copy(), table[:, 4].astype(int), crowd, id, width, height))
     return categories, tuple(images), left_out
 
 

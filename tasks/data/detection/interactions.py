@@ -10,7 +10,7 @@ from typing import ClassVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.data.detection.annotations import AnnotatedSplit
+from tasks.data.detection.annotations import AnnotatedImage, AnnotatedSplit
 from tasks.data.read import ThreeSplits
 
 RARE_BELOW = 10
@@ -18,19 +18,12 @@ RARE_BELOW = 10
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class PairedImage:
-    """An annotated image.
+class PairedImage(AnnotatedImage):
+    """An image with pairs of boxes, (P, 3): index of the subject's box, index of the object's box, verb, all from 0.
 
-    Attributes:
-        name: file name relative to the image folder.
-        boxes: (N, 4), float64: left, top, right, bottom in pixels.
-        labels: (N,), object class of each box, from 0; 0 is a person.
-        pairs: (P, 3): index of the subject's box, index of the object's box, verb, all from 0.
+    Label 0 is a person.
     """
 
-    name: str
-    boxes: NDArray[np.float64]
-    labels: NDArray[np.int64]
     pairs: NDArray[np.int64]
 
 

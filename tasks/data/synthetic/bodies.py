@@ -31,20 +31,11 @@ JOINT_BLOCKS = {
     "left ankle": (1, 0.5), "right wrist": (-7, 14), "right elbow": (-4.5, 14), "right shoulder": (-2, 14),
     "left shoulder": (2, 14), "left elbow": (4.5, 14), "left wrist": (7, 14), "neck": (0, 15), "head": (0, 17),
 }  # fmt: skip
-JOINT_POSITIONS = {name: np.array([x * BLOCK, (y + 0.5) * BLOCK, 0.0]) for name, (x, y) in JOINT_BLOCKS.items()}
-"""Positions (3,) of the joints in the figure, in meters."""
-BONES = (
-    ("left hip", "neck", ""), ("neck", "head", "trunk"), ("right shoulder", "right elbow", "trunk"),
-    ("right elbow", "right wrist", "right shoulder"), ("left shoulder", "left elbow", "trunk"),
-    ("left elbow", "left wrist", "left shoulder"), ("right hip", "right knee", "trunk"),
-    ("right knee", "right ankle", "right hip"), ("left hip", "left knee", "trunk"),
-    ("left knee", "left ankle", "left hip"),
-)  # fmt: skip
-"""First joint, second joint, and the parent bone, named by its first joint; the first bone is the trunk."""
-COLORS = (
-    (200, 200, 200), (250, 220, 180), (230, 60, 60), (250, 140, 120), (60, 60, 230),
-    (120, 140, 250), (200, 120, 40), (230, 190, 60), (40, 150, 90), (110, 220, 130),
-)  # fmt: skip
+"""Column and row of each joint."""
+SHOULDER, HIP = (0.2, 1.45), (0.1, 0.95)
+"""Where the left limbs turn in the figure: meters to the left and above the ground."""
+COLORS = ((200, 200, 200), (60, 60, 230), (230, 60, 60), (40, 150, 90), (230, 190, 60))
+"""Colors of the trunk, the left and the right arm, the left and the right leg."""
 
 
 def humbi(folder: Path, dataset: Dataset, seed: int) -> None:
@@ -52,7 +43,7 @@ def humbi(folder: Path, dataset: Dataset, seed: int) -> None:
     template, faces = figure()
     (folder / "body_model").mkdir(parents=True)
     write_template(folder / "body_model" / "template.obj", template, faces)
-    weights = skinning_weights(template)
+    weights = limb_weights(template)
     for number in range(1, SUBJECTS + 1):
         random = np.random.RandomState([seed, number])
         body_folder = folder / f"subject_{number}" / "body"
@@ -61,8 +52,7 @@ def humbi(folder: Path, dataset: Dataset, seed: int) -> None:
         write_cameras(body_folder, cameras)
         size = random.uniform(0.85, 1.1) * np.array([random.uniform(0.9, 1.1), 1.0, random.uniform(0.9, 1.3)])
         for frame in range(1, FRAMES + 1):
-            positions = {name: position * size for name, position in JOINT_POSITIONS.items()}
-            vertices = pose(template * size, positions, weights, random)
+            vertices = pose(template * size, size, weights, random)
             frame_folder = body_folder / f"{frame:08d}"
             for part in ("image", "reconstruction"):
                 (frame_folder / part).mkdir(parents=True)
@@ -100,48 +90,31 @@ def figure() -> tuple[Points, NDArray[np.int64]]:
 def write_template(path: Path, vertices: Points, faces: NDArray[np.int64]) -> None:
     """Write an .obj file with the body, and a group with a small tetrahedron around each joint."""
     points, lines = [*vertices], ["g body", *("f " + " ".join(str(corner + 1) for corner in face) for face in faces)]
-    for name, position in JOINT_POSITIONS.items():
-        first = len(points) + 1
-        directions = ((1, 1, 1), (1, -1, -1), (-1, 1, -1), (-1, -1, 1))
-        points += [position + 0.01 * np.array(direction) for direction in directions]
-        triangles = ((first, first + 1, first + 2), (first, first + 2, first + 3))
-        lines += [f"g {JOINTS[name]}", *(f"f {a} {b} {c}" for a, b, c in triangles)]
+    for name, (x, y) in JOINT_BLOCKS.items():
+        a = len(points) + 1
+        center = np.array([x * BLOCK, (y + 0.5) * BLOCK, 0.0])
+        points += [center + 0.01 * np.array(corner) for corner in ((1, 1, 1), (1, -1, -1), (-1, 1, -1), (-1, -1, 1))]
+        lines += [f"g {JOINTS[name]}", f"f {a} {a + 1} {a + 2}", f"f {a} {a + 2} {a + 3}"]
     path.write_text("\n".join([*(f"v {x:.6f} {y:.6f} {z:.6f}" for x, y, z in points), *lines]) + "\n")
 
 
-def skinning_weights(template: Points) -> Points:
-    """Return skinning weights (V, bones), which decrease with the distance to the bone; rows sum to 1."""
-    distances: list[Points] = []
-    for start, end, _ in BONES:
-        origin = JOINT_POSITIONS[start]
-        if not distances:  # the trunk is in the middle
-            origin = origin * np.array([0.0, 1.0, 1.0])
-        bone = JOINT_POSITIONS[end] - origin
-        fraction = np.clip((template - origin) @ bone / (bone @ bone), 0, 1)
-        distance = np.linalg.norm(template - origin - fraction[:, None] * bone, axis=1)
-        distances.append(distance * (0.4 if not distances else 1.0))
-    nearness: Points = np.exp(-np.square(np.stack(distances, axis=1) / 0.05))
-    nearness += 1e-12 * np.eye(len(BONES))[0]
-    normalized: Points = nearness / nearness.sum(axis=1, keepdims=True)
-    return normalized
+def limb_weights(template: Points) -> Points:
+    """Return how far each vertex follows the trunk, the arms and the legs, (V, 5), as in `COLORS`; rows sum to 1."""
+    x, y, _ = template.T
+    arm, leg = np.clip(10 * np.abs(x) - 1.5, 0, 1), np.clip(9.5 - 10 * y, 0, 1)
+    limbs = [arm * (x > 0), arm * (x <= 0), leg * (x > 0), leg * (x <= 0)]
+    return np.stack([1 - arm - leg, *limbs], axis=1)
 
 
-def pose(template: Points, positions: dict[str, Points], weights: Points, random: np.random.RandomState) -> Points:
-    """Return the body (V, 3) in a random pose, by linear blend skinning around the pelvis."""
-    motion: dict[str, tuple[Points, Points]] = {}
-    posed = np.zeros_like(template)
-    for number, (start, _, parent) in enumerate(BONES):
-        if not number:
-            rotation = Rotation.from_euler("yx", random.uniform(-0.3, 0.3, 2)).as_matrix()
-            shift, start = np.zeros(3), "trunk"
-        else:
-            parent_rotation, parent_shift = motion[parent]
-            local = Rotation.from_euler("zyx", random.uniform(-0.5, 0.5, 3)).as_matrix()
-            rotation = parent_rotation @ local
-            shift = parent_rotation @ (positions[start] - local @ positions[start]) + parent_shift
-        motion[start] = (rotation, shift)
-        posed += weights[:, number, None] * (template @ rotation.T + shift)
-    return posed
+def pose(template: Points, size: Points, weights: Points, random: np.random.RandomState) -> Points:
+    """Return the body (V, 3) with its limbs turned at random around their anchors, and then as a whole."""
+    posed = weights[:, :1] * template
+    anchors = [(side * x, y, 0.0) for x, y in (SHOULDER, HIP) for side in (1, -1)]
+    for weight, anchor in zip(weights.T[1:], np.array(anchors) * size, strict=True):
+        rotation = Rotation.from_euler("zyx", random.uniform(-0.5, 0.5, 3)).as_matrix()
+        posed += weight[:, None] * ((template - anchor) @ rotation.T + anchor)
+    turned: Points = posed @ Rotation.from_euler("yx", random.uniform(-0.3, 0.3, 2)).as_matrix().T
+    return turned
 
 
 def sample_camera(number: int, random: np.random.RandomState) -> Camera:
@@ -168,7 +141,7 @@ def write_cameras(folder: Path, cameras: Sequence[Camera]) -> None:
 
 
 def render(
-    vertices: Points, faces: NDArray[np.int64], bones: NDArray[np.int64], camera: Camera, random: np.random.RandomState
+    vertices: Points, faces: NDArray[np.int64], limbs: NDArray[np.int64], camera: Camera, random: np.random.RandomState
 ) -> Image.Image:
     """Render the body: each limb in its color, lit from the camera, far faces first."""
     image = Image.new("RGB", (WIDTH, HEIGHT), tuple(random.randint(0, 90, 3).tolist()))
@@ -181,7 +154,7 @@ def render(
     facing = -(normals * centers).sum(axis=1) / np.linalg.norm(normals, axis=1) / np.linalg.norm(centers, axis=1)
     visible = np.flatnonzero(facing > 0)
     visible = visible[np.argsort(-centers[visible, 2])]
-    colors = (np.array(COLORS)[bones[faces[visible, 0]]] * (0.4 + 0.6 * facing[visible, None])).astype(int).tolist()
+    colors = (np.array(COLORS)[limbs[faces[visible, 0]]] * (0.4 + 0.6 * facing[visible, None])).astype(int).tolist()
     for corner, color in zip(pixels[faces[visible]].reshape(-1, 8).tolist(), colors, strict=True):
         draw.polygon(corner, fill=tuple(color))
     return image

@@ -27,12 +27,12 @@ COLORS = {"circle": (0, 0, 0), "square": (255, 0, 0), "triangle": (0, 0, 255), "
 TOUCHES, WATCHES = 37, 113
 """HICO-DET's verbs: hold for a touched shape, watch for any other."""
 HICO_ROWS = (1200, 120)
-HICO_SIDES = (96, 112, 128)
-PERSON_SIDES, OBJECT_SIDES = (28, 40), (20, 32)
+HICO_SIDES = (112, 120, 128)
+PERSON_SIDES, OBJECT_SIDES = (28, 40), (20, 28)
 MAX_SHADE = 80
 """Difference of the background's colors from their mean at the image's edges."""
-MIN_GAP = 8
-"""Minimum number of pixels between shapes that do not touch."""
+OVERLAP = 3
+"""Pixels by which the box of a shape that touches a person overlaps the person's."""
 
 Box = tuple[int, int, int, int]
 """Left, top, right and bottom in pixels."""
@@ -124,62 +124,32 @@ def _draw_shapes(image: Image.Image, random: np.random.RandomState) -> Iterator[
     draw = ImageDraw.Draw(image)
     for _ in range(random.randint(1, MAX_SHAPES + 1)):
         shape, side = int(random.randint(len(COCO_SHAPES))), int(random.randint(16, 36))
-        box = _random_box(image, side, random, margin=1)
+        left, top = (int(random.randint(0, edge - side)) for edge in image.size)
+        box = (left, top, left + side, top + side)
         color = tuple(random.choice([0, 255], 3).tolist())
         _draw_shape(draw, COCO_SHAPES[shape], box, color, apex=box[0] + side // 2)
         yield shape, box
 
 
 def _draw_pairs(image: Image.Image, random: np.random.RandomState) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Draw the shapes of one image; return its annotations: boxes and pairs."""
+    """Draw a person in the middle, and a shape on one side or on both; return the annotations: boxes and pairs."""
     draw = ImageDraw.Draw(image)
-    person = _random_box(image, int(random.randint(*PERSON_SIDES)), random)
+    size = int(random.randint(*PERSON_SIDES))
+    x, y = (image.width - size) // 2, int(random.randint(image.height - size + 1))
+    person = (x, y, x + size, y + size)
     _draw_shape(draw, "circle", person, COLORS["circle"])
     boxes: list[dict[str, Any]] = [{"bbox": list(person), "category_id": PERSON}]
     pairs: list[dict[str, Any]] = []
-    boxes_so_far = [person]
-    for _ in range(random.randint(1, 3)):
-        touches, shape = bool(random.randint(2)), str(random.choice(list(SHAPES)))
-        box = next(_free_boxes(image, person, boxes_so_far, touches, random), None)
-        if box is None:  # no space for another shape
-            continue
+    for on_right in random.permutation(2)[: random.randint(1, 3)].tolist():
+        touches, shape, side = bool(random.randint(2)), str(random.choice(list(SHAPES))), random.randint(*OBJECT_SIDES)
+        left, top = on_right * (image.width - side), random.randint(image.height - side + 1)
+        if touches:
+            left, top = x + size - OVERLAP if on_right else x - side + OVERLAP, y + (size - side) // 2
+        box = (int(left), int(top), int(left) + side, int(top) + side)
         _draw_shape(draw, shape, box, COLORS[shape], apex=(box[0] + box[2] - 1) // 2)
-        boxes_so_far.append(box)
         pairs.append({"subject_id": 0, "object_id": len(boxes), "category_id": TOUCHES if touches else WATCHES})
         boxes.append({"bbox": list(box), "category_id": SHAPES[shape]})
     return boxes, pairs
-
-
-def _free_boxes(
-    image: Image.Image, person: Box, boxes_so_far: list[Box], touches: bool, random: np.random.RandomState
-) -> Iterator[Box]:
-    """Yield boxes for a shape, at the person's edge or apart from it, and apart from all other shapes."""
-    for _ in range(200):
-        side = int(random.randint(*OBJECT_SIDES))
-        box = _touching_box(person, side, random) if touches else _random_box(image, side, random)
-        inside = box[0] >= 0 and box[1] >= 0 and box[2] <= image.width and box[3] <= image.height
-        others = boxes_so_far[1:] if touches else boxes_so_far
-        if inside and all(_gap(box, second) >= MIN_GAP for second in others):
-            yield box
-
-
-def _random_box(image: Image.Image, side: int, random: np.random.RandomState, margin: int = 0) -> Box:
-    """Return a square in an image, with a margin at its right and its bottom."""
-    left, top = (int(random.randint(0, edge - side + 1 - margin)) for edge in image.size)
-    return left, top, left + side, top + side
-
-
-def _touching_box(person: Box, side: int, random: np.random.RandomState) -> Box:
-    """Return a square that overlaps the middle of an edge of the person's box, where the circle is."""
-    corner = [(person[axis] + person[axis + 2] - side) // 2 + int(random.randint(-3, 4)) for axis in (0, 1)]
-    axis, before = int(random.randint(2)), bool(random.randint(2))
-    corner[axis] = person[axis] - side + 3 if before else person[axis + 2] - 3
-    return corner[0], corner[1], corner[0] + side, corner[1] + side
-
-
-def _gap(first: Box, second: Box) -> int:
-    """Return the pixels between two boxes along the axis with more of them."""
-    return max(max(first[axis], second[axis]) - min(first[axis + 2], second[axis + 2]) for axis in (0, 1))
 
 
 def _draw_shape(draw: ImageDraw.ImageDraw, shape: str, box: Box, color: tuple[int, ...], apex: int = 0) -> None:

@@ -1,12 +1,12 @@
 """Writers of synthetic sentences with tags: spans in columns, and parts of speech as trees and as CoNLL-U.
 
-Most words of a span indicate its type. The parts of speech come from a small grammar, in which some words are nouns or
+Most words of a span indicate its type. The parts of speech come from templates, in which some words are nouns or
 verbs, so that a word does not determine its tag.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -33,14 +33,11 @@ UPOS = {
     "JJ": "ADJ", "NN": "NOUN", "VBD": "VERB", "RB": "ADV", "NNP": "PROPN",
     "DT": "DET", "IN": "ADP", "PRP": "PRON", ".": "PUNCT",
 }  # fmt: skip
-RULES: dict[str, tuple[tuple[str, ...], ...]] = {
-    "S": (("NP", "VP", "."),),
-    "NP": (("DT", "NN"), ("DT", "JJ", "NN"), ("PRP",), ("NNP", "NNP"), ("DT", "NN", "PP")),
-    "VP": (("VBD", "NP"), ("RB", "VBD", "PP"), ("VBD", "NP", "PP"), ("VBD", "TRACE")),
-    "PP": (("IN", "NP"),),
-    "TRACE": (("-NONE-",),),
-}
-"""Rules from S to tags, which have no rule. The phrase of a trace is a noun phrase in the file."""
+TEMPLATES = (
+    "DT NN VBD DT NN .", "DT JJ NN VBD DT NN .", "PRP VBD DT JJ NN .", "DT NN IN DT NN RB VBD PRP .",
+    "NNP NNP RB VBD IN DT NN .", "PRP RB VBD IN NNP NNP .", "NNP NNP VBD -NONE- .",
+)  # fmt: skip
+"""The tags of sentences; -NONE- is that of a trace, which is no word."""
 
 Rows = list[tuple[str, str, str]]
 """Word, part of speech and tag (BIO) of each word of a sentence."""
@@ -98,33 +95,14 @@ def _sentences(types: tuple[str, ...], part: int, random: np.random.RandomState)
         yield [*rows, (".", ".", "O")]
 
 
-class Grammar:
-    """Generator of sentences."""
-
-    def __init__(self, random: np.random.RandomState):
-        self.random = random
-        words = list(invented_words(WORDS_PER_TAG * len(OPEN) + SHARED_WORDS))
-        shared = words[:SHARED_WORDS]
-        self.words = {tag: list(of_tag) for tag, of_tag in CLOSED.items()} | {"-NONE-": ["*T*-1"]}
-        for index, tag in enumerate(OPEN):
-            start = SHARED_WORDS + WORDS_PER_TAG * index
-            # A quarter of the nouns and verbs are words that can be either.
-            self.words[tag] = words[start : start + WORDS_PER_TAG] + (shared if tag in ("NN", "VBD") else [])
-
-    def sentence(self) -> tuple[str, list[Leaf]]:
-        """Return a tree as text, and its leaves (tag, word) without traces."""
-        leaves: list[Leaf] = []
-        return f"( {self._draw('S', leaves)} )", leaves
-
-    def _draw(self, symbol: str, leaves: list[Leaf]) -> str:
-        if symbol not in RULES:
-            word = str(self.random.choice(self.words[symbol]))
-            if symbol != "-NONE-":
-                leaves.append((symbol, word))
-            return f"({symbol} {word})"
-        rule = RULES[symbol][self.random.randint(len(RULES[symbol]))]
-        label = "NP" if symbol == "TRACE" else symbol
-        return f"({label} {' '.join(self._draw(part, leaves) for part in rule)})"
+def _leaves(random: np.random.RandomState) -> list[Leaf]:
+    """Return the tag and the word of each leaf of a sentence; a quarter of the nouns and verbs can be either."""
+    words = list(invented_words(SHARED_WORDS + WORDS_PER_TAG * len(OPEN)))
+    shared, own = words[:SHARED_WORDS], words[SHARED_WORDS:]
+    of_tag: dict[str, Sequence[str]] = {**CLOSED, "-NONE-": ("*T*-1",)}
+    for index, tag in enumerate(OPEN):
+        of_tag[tag] = own[index * WORDS_PER_TAG :][:WORDS_PER_TAG] + (shared if tag in ("NN", "VBD") else [])
+    return [(tag, str(random.choice(of_tag[tag]))) for tag in TEMPLATES[random.randint(len(TEMPLATES))].split()]
 
 
 def trees(folder: Path, dataset: Dataset, seed: int) -> None:
@@ -132,17 +110,17 @@ def trees(folder: Path, dataset: Dataset, seed: int) -> None:
     for section in range(SECTIONS):
         section_folder = folder / dataset.layouts[0].files[0] / f"{section:02d}"
         section_folder.mkdir(parents=True)
-        grammar = Grammar(np.random.RandomState([seed, section]))
-        lines = [f"{grammar.sentence()[0]}\n" for _ in range(SECTION_SENTENCES)]
+        random = np.random.RandomState([seed, section])
+        sentences = (_leaves(random) for _ in range(SECTION_SENTENCES))
+        lines = [f"( (S {' '.join(f'({tag} {word})' for tag, word in leaves)}) )\n" for leaves in sentences]
         (section_folder / f"wsj_{section:02d}00.mrg").write_text("\n".join(lines), encoding="utf-8")
 
 
 @file_per_part(0, 1, 2)
 def conllu(dataset: Dataset, part: int, random: np.random.RandomState) -> Iterator[str]:
     """Write files of ten columns; the first two words of every fifth sentence are one multiword token."""
-    grammar = Grammar(random)
     for number in range(SENTENCES[part]):
-        _, leaves = grammar.sentence()
+        leaves = [leaf for leaf in _leaves(random) if leaf[0] in UPOS]
         yield f"# sent_id = {number + 1}\n# text = {' '.join(word for _, word in leaves)}\n"
         if number % 5 == 0:
             yield "\t".join(("1-2", leaves[0][1] + leaves[1][1], *"________")) + "\n"

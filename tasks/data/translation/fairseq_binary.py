@@ -11,15 +11,14 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from fairseq.data import Dictionary
 from numpy.typing import NDArray
 
 from harness.errors import InputError
-from tasks.data.lines import decode_text, read_file
 from tasks.data.locate import Source
 from tasks.data.translation.parallel import SPLITS, TranslationData
 
@@ -28,9 +27,6 @@ FAIRSEQ_SPLITS = {"train": "train", "dev": "valid", "test": "test"}
 MAGIC = b"MMIDIDX\0\0"
 HEADER = struct.Struct("<9sQBQ")
 TYPES = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2", 9: "<u4", 10: "<u8"}
-SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
-"""Symbols that precede those of the file in every dictionary of fairseq."""
-OVERWRITE = " #fairseq:overwrite"
 UNK_INDEX = 3
 
 
@@ -121,16 +117,8 @@ def read(source: Source) -> BinarizedPairs:
 
 
 def count_symbols(path: Path) -> int:
-    """Return the size of a dictionary, with fairseq's special symbols; raise InputError if a line is invalid.
-
-    As in fairseq, a carriage return ends a line, and a symbol that overwrites one takes a new place.
-    """
-    symbols, number = {*SPECIAL}, 0
-    for number, line in enumerate(StringIO(decode_text(path, 1, read_file(path)), None), 1):
-        symbol, _, count = line.rstrip().removesuffix(OVERWRITE).rpartition(" ")
-        if not symbol or not (count.isascii() and count.isdigit()) or len(count) > 18:
-            raise InputError(f"{path}:{number}: expected a symbol and its count, such as 'und@@ 315'")
-        if symbol in symbols and not line.rstrip().endswith(OVERWRITE):
-            raise InputError(f"{path}:{number}: duplicate symbol '{symbol[:40]}': expected each symbol once")
-        symbols.add(symbol)
-    return len(SPECIAL) + number
+    """Return the size of a dictionary, with fairseq's special symbols; raise InputError if fairseq cannot read it."""
+    try:
+        return len(Dictionary.load(str(path)))
+    except Exception as error:  # fairseq raises this class, too
+        raise InputError(f"{path}: {' '.join(str(error).split())[:200]}") from None

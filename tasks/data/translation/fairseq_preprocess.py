@@ -12,6 +12,7 @@ from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
 
+from fairseq.data.data_utils import post_process
 from tokenizers import Tokenizer
 
 from adapters.compat.fairseq import silence_root_logger
@@ -109,16 +110,11 @@ def _write_split(data: ParallelText, text: Path, split: str, model: Tokenizer | 
         files = [stack.enter_context((text / name).open("w", encoding="utf-8")) for name in names]
         while block := list(islice(pairs, BLOCK)):
             source, target = ([pair[side] for pair in block] for side in (0, 1))
-            references = [] if split != "test" else target if model else [remove_bpe(line) for line in target]
+            references = [] if split != "test" else target if model else [post_process(line, "@@ ") for line in target]
             if model is not None:
                 source, target = encode(model, source), encode(model, target)
             for file, lines in zip(files, (source, target, references), strict=True):
                 file.writelines(f"{line}\n" for line in lines)
-
-
-def remove_bpe(line: str) -> str:
-    """Join pieces, marked by "@@" after all but the last of a word, to words, as fairseq does."""
-    return f"{line} ".replace("@@ ", "").rstrip()
 
 
 def _preprocess(data: ParallelText, text: Path, destination: Path, max_symbols: int) -> None:

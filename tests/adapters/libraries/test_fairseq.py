@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from adapters.libraries import fairseq_attention
 from adapters.libraries.fairseq_models import DUPLICATES, build_translation_model, without_duplicates
 from dropbench import InputError, unregularize
-from harness.models.regularize import bind, find_patches, watch
+from harness.models.regularize import bind, watch
 from tests.adapters.families import Inputs, tokens
 from tests.adapters.libraries.fairseq_families import FAMILIES, OneAttention, sentences, stock, translation
 
@@ -200,11 +200,6 @@ def test_embeddings_are_shared_as_configured(share: str) -> None:
     source, target = model.encoder.embed_tokens.weight, model.decoder.embed_tokens.weight
     assert (source is target) == (share == "all")
     assert (model.decoder.output_projection.weight is target) == (share != "none")
-
-
-def test_every_attention_of_a_translation_model_is_found() -> None:
-    patched = {type(patch.module) for patch in find_patches(translation()) if patch.slot == "site"}
-    assert patched == {MultiheadAttention}
 
 
 def test_watching_beam_search_does_not_hide_nan() -> None:

@@ -205,17 +205,6 @@ def test_a_probe_set_directly_on_a_site_is_called_or_raises_an_error() -> None:
     assert len(called) == 2 * 2 + 2
 
 
-def test_kinds_and_layers_of_torch_models() -> None:
-    body = nn.Transformer(8, 2, 2, 3, 16, batch_first=True)
-    report = bind(nn.ModuleDict({"a": body}), "dropkey", ratio=0.3, schedule="increasing")
-    layers = {site.name: (site.kind, site.layer, site.depth, site.ratio) for site in report.bound}
-    assert layers == {
-        **{f"a.encoder.layers.{layer}.self_attn": ("encoder-self", layer, 2, 0.3 * layer) for layer in range(2)},
-        **{f"a.decoder.layers.{layer}.self_attn": ("decoder-self", layer, 3, 0.15 * layer) for layer in range(3)},
-        **{f"a.decoder.layers.{layer}.multihead_attn": ("cross", layer, 3, 0.15 * layer) for layer in range(3)},
-    }
-
-
 def test_the_path_determines_the_kind_in_other_models() -> None:
     class Block(nn.Module):
         def __init__(self) -> None:

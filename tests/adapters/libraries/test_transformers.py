@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,7 @@ import torch
 import transformers as tf
 from torch import Tensor, nn
 
-from adapters.libraries.transformers_attention import InterfaceSite
-from dropbench import InputError, Site, regularize, sites, unregularize
+from dropbench import InputError, Site, regularize, unregularize
 from harness.models.regularize import bind, watch
 from tests.adapters.families import tokens
 from tests.adapters.libraries.transformers_families import BART, BERT, FAMILIES, LLAMA, VIT, build_model
@@ -31,18 +29,6 @@ def implementations(model: nn.Module) -> set[str]:
         for value in vars(module).values()
         if isinstance(value, tf.PreTrainedConfig)
     }
-
-
-def test_names_kinds_and_layers_of_an_encoder_and_decoder() -> None:
-    layers = {site.name: (site.kind, site.layer, site.depth) for site in bind(FAMILY["t5"].model(), "none").bound}
-    assert layers == {
-        **{f"encoder.block.{layer}.layer.0.SelfAttention": ("encoder-self", layer, 2) for layer in range(2)},
-        **{f"decoder.block.{layer}.layer.0.SelfAttention": ("decoder-self", layer, 3) for layer in range(3)},
-        **{f"decoder.block.{layer}.layer.1.EncDecAttention": ("cross", layer, 3) for layer in range(3)},
-    }
-    kinds = {site.name: site.kind for site in bind(FAMILY["detr-sdpa"].model(), "none").bound}
-    assert kinds["detr.decoder.layers.1.self_attn"] == "decoder-self"
-    assert kinds["detr.decoder.layers.1.encoder_attn"] == "cross"
 
 
 def test_bert_as_a_decoder_with_cross_attention() -> None:
@@ -134,45 +120,6 @@ def test_output_attentions_are_those_before_dropping() -> None:
     assert torch.equal(evaluated, plain)
 
 
-def test_sites_of_a_nested_model_are_named_by_their_path() -> None:
-    class Both(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.text = bert()
-            self.heads = nn.ModuleList([nn.MultiheadAttention(8, 2, batch_first=True)])
-
-        def forward(self, **inputs: Tensor) -> Tensor:
-            hidden = self.text(**inputs).last_hidden_state
-            return torch.as_tensor(self.heads[0](hidden, hidden, hidden)[0])
-
-    model = Both().eval()
-    with torch.no_grad():
-        before = model(**tokens())
-        report = bind(model, "dropkey", ratio=0.5)
-        assert [site.name for site in report.bound] == [
-            "text.encoder.layer.0.attention.self",
-            "text.encoder.layer.1.attention.self",
-            "heads.0",
-        ]
-        assert torch.equal(model(**tokens()), before)
-        model.train()
-        assert not torch.equal(model(**tokens()), before)
-        bind(model, "dropkey", ratio=0.5, include=["text.*"])
-        assert type(model.heads[0]) is nn.MultiheadAttention
-
-
-def test_an_encoder_decoder_model_has_two_stacks() -> None:
-    pair = tf.EncoderDecoderModel(
-        encoder=bert(),
-        decoder=build_model(tf.BertLMHeadModel, tf.BertConfig, **BERT, is_decoder=True, add_cross_attention=True),
-    )
-    layers = [(site.kind, site.layer, site.depth) for site in bind(pair, "dropkey", ratio=0.5).bound]
-    assert layers == [
-        *(("encoder-self", layer, 2) for layer in range(2)),
-        *((kind, layer, 2) for layer in range(2) for kind in ("decoder-self", "cross")),
-    ]
-
-
 def test_a_timm_model_inside_transformers_is_handled_by_the_timm_adapter() -> None:
     arguments = {"img_size": 32, "patch_size": 8, "embed_dim": 8, "depth": 2, "num_heads": 2}
     config = tf.TimmWrapperConfig(architecture="vit_tiny_patch16_224", model_args=arguments)
@@ -219,16 +166,6 @@ def test_unsupported_options_are_refused_in_the_forward_pass() -> None:
     hidden = torch.randn(2, 3, 8)
     with pytest.raises(InputError, match=r"^encoder.layer.0.attention.self: BertSelfAttention uses 's_aux'"):
         module(hidden, s_aux=torch.zeros(2))
-
-
-def test_a_copy_is_independent() -> None:
-    model: Any = drop(bert())
-    copied = copy.deepcopy(model)
-    unregularize(copied)
-    assert sites(copied) == []
-    assert [type(site) for site in sites(model)] == [InterfaceSite] * 2
-    assert implementations(model) == {"dropbench-sdpa"}
-    assert implementations(copied) == {"sdpa"}
 
 
 def test_probes_receive_masked_weights() -> None:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from adapters.text.decoder import Decoder, build_decoder
 from harness.errors import InputError
-from harness.models.catalog import MODELS
 from harness.models.regularize import bind, sites
-from jobs.cli.listing import list_items
-from tasks.language.language_modelling import count_parameters
+from tests.adapters.text.test_mixture_of_experts import make as make_mixture
 
 SMALL = {"layers": 2, "dim": 12, "heads": 3}
 
@@ -27,30 +27,6 @@ def make(name: str = "learned-dropout-lm", vocabulary: int = 31, context: int = 
 
 def tokens() -> torch.Tensor:
     return torch.randint(0, 31, (2, 12), generator=torch.Generator().manual_seed(7))
-
-
-@pytest.mark.parametrize(
-    ("name", "regularizer", "params", "count"),
-    [
-        ("learned-dropout-lm", "learned-dropout", {}, 15_335_424),
-        ("learned-dropout-lm-baseline", "none", {}, 15_441_192),
-        ("learned-dropout-lm-baseline", "dropout", {"ratio": 0.2}, 15_441_192),
-        ("learned-dropout-lm", "learned-dropout", {"dropout_input": "embed", "detached_input": True}, 15_418_368),
-    ],
-)
-def test_published_parameter_counts(name: str, regularizer: str, params: dict[str, Any], count: int) -> None:
-    with torch.device("meta"):
-        model = build_decoder(name, {}, vocabulary=50_257, context=200)
-    assert isinstance(model, Decoder)
-    bind(model, regularizer, **params)
-    assert count_parameters(model) == count
-
-
-def test_the_models_are_listed_with_their_sizes() -> None:
-    models = {item["name"]: item for item in list_items("models")}
-    for name, count in (("learned-dropout-lm", 13_743_072), ("learned-dropout-lm-baseline", 15_441_192 + 200 * 156)):
-        assert models[name]["parameters"] == count
-        assert MODELS.entry(name).facts["tasks"] == ("language-modelling",)
 
 
 def test_embeddings_are_tied_and_initialized_as_in_the_source() -> None:
@@ -71,17 +47,20 @@ def test_embeddings_are_tied_and_initialized_as_in_the_source() -> None:
 
 
 @pytest.mark.parametrize(
-    ("regularizer", "params"),
+    ("make", "regularizer", "params"),
     [
-        ("none", {}),
-        ("dropkey", {"ratio": 0.4}),
-        ("dropattention-c", {"ratio": 0.4}),
-        ("learned-dropout", {"where": "everywhere"}),
-        ("learned-dropout", {"dropout_input": "embed"}),
+        (make, "none", {}),
+        (make, "dropkey", {"ratio": 0.4}),
+        (make, "dropattention-c", {"ratio": 0.4}),
+        (make, "learned-dropout", {"where": "everywhere"}),
+        (make, "learned-dropout", {"dropout_input": "embed"}),
+        (make_mixture, "none", {}),
     ],
 )
 @pytest.mark.parametrize("training", [True, False])
-def test_outputs_do_not_depend_on_later_tokens(regularizer: str, params: dict[str, Any], training: bool) -> None:
+def test_outputs_do_not_depend_on_later_tokens(
+    make: Callable[[], nn.Module], regularizer: str, params: dict[str, Any], training: bool
+) -> None:
     model = make()
     bind(model, regularizer, **params)
     with torch.no_grad():
@@ -98,23 +77,13 @@ def test_outputs_do_not_depend_on_later_tokens(regularizer: str, params: dict[st
     assert not torch.allclose(logits[0][:, 7:], logits[1][:, 7:])
 
 
-def test_attention_regularizers_are_active_only_in_training() -> None:
+@pytest.mark.parametrize("make", [make, make_mixture])
+def test_attention_regularizers_are_active_only_in_training(make: Callable[[], nn.Module]) -> None:
     plain, model = make().eval(), make()
     report = bind(model, "dropkey", ratio=0.5)
-    assert [site.name for site in report.bound] == ["blocks.0.attention", "blocks.1.attention"]
     assert [site.kind for site in report.bound] == ["decoder-self"] * 2
     assert torch.equal(model.eval()(tokens()), plain(tokens()))
     assert not torch.equal(model.train()(tokens()), plain(tokens()))
-
-
-def test_site_names_are_paths_of_modules_in_order_of_execution() -> None:
-    model = make()
-    modules = dict(model.named_modules())
-    all_sites = sites(model)
-    assert all(modules[site.name].site is site for site in all_sites)
-    assert [site.name for site in all_sites[:4]] == [
-        "embedding_dropout", "mask_input", "blocks.0.attention", "blocks.0.attention_dropout",
-    ]  # fmt: skip
 
 
 def test_dropout_baselines_have_three_dropouts_per_block_and_one_on_the_embeddings() -> None:
@@ -149,22 +118,29 @@ def test_faithful_evaluation_keeps_only_attention_dropout_active() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("make", "options", "message"),
     [
-        ({"layer": 3}, "unknown option of model learned-dropout-lm 'layer': did you mean layers"),
-        ({"dim": 13}, "heads=3 does not divide dim=13"),
-        ({"dropout": 1.0}, "dropout=1.0: input should be less than 1"),
-        ({"evaluation": "wrong"}, "evaluation=wrong: input should be 'correct' or 'faithful'"),
+        (make, {"layer": 3}, "unknown option of model learned-dropout-lm 'layer': did you mean layers"),
+        (make, {"dim": 13}, "heads=3 does not divide dim=13"),
+        (make, {"dropout": 1.0}, "dropout=1.0: input should be less than 1"),
+        (make, {"evaluation": "wrong"}, "evaluation=wrong: input should be 'correct' or 'faithful'"),
+        (make_mixture, {"expert": 3}, "unknown option of model learned-dropout-lm-moe 'expert': did you mean experts"),
+        (make_mixture, {"dim": 9}, "dim=9 is no even multiple of heads=3"),
+        (make_mixture, {"active": 5}, "active=5 of experts=4"),
+        (make_mixture, {"balance": -1.0}, "balance=-1.0: input should be greater than or equal to 0"),
     ],
 )
-def test_invalid_options_raise_an_error_of_one_line(options: dict[str, Any], message: str) -> None:
+def test_invalid_options_raise_an_error_of_one_line(
+    make: Callable[..., nn.Module], options: dict[str, Any], message: str
+) -> None:
     with pytest.raises(InputError) as caught:
         make(**options)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_an_input_longer_than_the_context_is_refused() -> None:
+@pytest.mark.parametrize("make", [make, make_mixture])
+def test_an_input_longer_than_the_context_is_refused(make: Callable[[], nn.Module]) -> None:
     with pytest.raises(InputError, match="an input of 13 tokens: expected at most the model's context of 12"):
         make()(torch.zeros(1, 13, dtype=torch.long))
 

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from adapters.text import decoder as decoder_module
 from adapters.text.decoder import Block, Decoder
-from harness.attention.kernels import cpu_feedforward
 from harness.errors import InputError
 from harness.models.mask_recorder import mask_statistics
 from harness.models.regularize import bind
@@ -49,17 +48,9 @@ def token_by_token(model: Decoder, batch: Tensor, *, prompt: int = 1, dense: boo
     return torch.cat([model(part, cache) for part in parts], dim=1)
 
 
-@pytest.fixture(params=["kernel", "torch"])
-def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """With the C kernel, or as on a machine without a compiler."""
-    if request.param == "torch":
-        monkeypatch.setattr(cpu_feedforward, "load_library", lambda name: None)
-    return str(request.param)
-
-
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("share", SHARES)
-def test_tokens_one_by_one_give_the_outputs_of_the_whole_sequence(path: str, share: float, batch: int) -> None:
+def test_tokens_one_by_one_give_the_outputs_of_the_whole_sequence(share: float, batch: int) -> None:
     model = precomputed(share)
     with torch.no_grad(), mask_statistics(model) as recorded:
         whole = model(tokens(batch))
@@ -111,7 +102,7 @@ def test_whole_sequences_have_the_bits_of_the_whole_network(
     assert {name: each.means() for name, each in recorded.items()} == {n: each.means() for n, each in expected.items()}
 
 
-def test_without_kept_outputs_no_weight_is_used(path: str) -> None:
+def test_without_kept_outputs_no_weight_is_used() -> None:
     model = precomputed(0.0)
     expected = token_by_token(model, tokens(1))
     with torch.no_grad():
@@ -122,7 +113,7 @@ def test_without_kept_outputs_no_weight_is_used(path: str) -> None:
         assert model(tokens(1)).isfinite().all()
 
 
-def test_rows_that_are_dropped_are_not_read(path: str) -> None:
+def test_rows_that_are_dropped_are_not_read() -> None:
     model = precomputed(0.0)
     with torch.no_grad():
         for module in masks(model).values():

@@ -11,7 +11,6 @@ from torch.nn.functional import one_hot
 
 from adapters.text.decoder import build_decoder
 from adapters.text.mixture_of_experts import MixtureOfExperts, build_mixture
-from harness.errors import InputError
 from harness.models.catalog import MODELS
 from harness.models.regularize import bind
 from harness.regularizers.auxiliary_loss import penalty
@@ -31,19 +30,11 @@ def tokens() -> torch.Tensor:
     return torch.randint(0, 31, (2, 12), generator=torch.Generator().manual_seed(7))
 
 
-def test_the_number_of_active_parameters_equals_that_of_learned_dropout() -> None:
-    with torch.device("meta"):
-        model = build_mixture(NAME, {}, vocabulary=50_257, context=200)
-    assert isinstance(model, MixtureOfExperts)
-    total = sum(parameter.numel() for parameter in model.parameters())
-    assert (total, total - model.inactive_parameters) == (30_105_504, 15_335_424)
-
-
 @pytest.mark.parametrize("preset", ["mini", "small"])
 def test_the_models_of_small_recipes_have_similar_sizes(preset: str) -> None:
     from adapters.text.decoder import Decoder
     from tasks.language.language_modelling import count_parameters
-    from tasks.trial_factory import read_recipes
+    from tasks.preset_task import read_recipes
 
     options = {name: entry[preset]["model"] for name, entry in read_recipes("language-modelling")["models"].items()}
     with torch.device("meta"):
@@ -117,48 +108,10 @@ def test_auxiliary_losses_of_masks_and_experts_are_added() -> None:
     torch.testing.assert_close(combined, separate[0] + separate[1])
 
 
-def test_outputs_do_not_depend_on_later_tokens() -> None:
-    model = make().eval()
-    changed = tokens()
-    changed[:, 7:] = (changed[:, 7:] + 1) % 31
-    first, second = model(tokens()), model(changed)
-    torch.testing.assert_close(first[:, :7], second[:, :7])
-    assert not torch.allclose(first[:, 7:], second[:, 7:])
-
-
-def test_attention_regularizers_are_active_only_in_training() -> None:
-    plain, model = make().eval(), make()
-    report = bind(model, "dropkey", ratio=0.5)
-    assert [site.kind for site in report.bound] == ["decoder-self"] * 2
-    assert torch.equal(model.eval()(tokens()), plain(tokens()))
-    assert not torch.equal(model.train()(tokens()), plain(tokens()))
-
-
 def test_a_model_can_be_copied_after_a_training_step() -> None:
     model = make().train()
     model(tokens())
     assert torch.equal(copy.deepcopy(model).eval()(tokens()), model.eval()(tokens()))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"expert": 3}, f"unknown option of model {NAME} 'expert': did you mean experts"),
-        ({"dim": 9}, "dim=9 is no even multiple of heads=3"),
-        ({"active": 5}, "active=5 of experts=4"),
-        ({"balance": -1.0}, "balance=-1.0: input should be greater than or equal to 0"),
-    ],
-)
-def test_invalid_options_raise_an_error_of_one_line(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError) as caught:
-        make(**options)
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def test_an_input_longer_than_the_context_is_refused() -> None:
-    with pytest.raises(InputError, match="an input of 13 tokens: expected at most the model's context of 12"):
-        make()(torch.zeros(1, 13, dtype=torch.long))
 
 
 def test_the_model_supports_language_modeling() -> None:

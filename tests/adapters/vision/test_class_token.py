@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import cycle
 from typing import Any
 
 import pytest
@@ -65,9 +66,15 @@ def step(model: nn.Module, images: Tensor, *, whole: bool) -> tuple[Tensor, dict
     return logits.detach(), {name: value.grad for name, value in model.named_parameters() if value.grad is not None}
 
 
-@pytest.mark.parametrize("name", ["vit-cifar", "t2t-vit-cifar"])
+NAMES = ["vit-cifar", "t2t-vit-cifar"]
+
+
 @pytest.mark.parametrize(
-    ("spec", "heads", "samples"), [*((spec, 1, 1) for spec in PER_QUERY), *((spec, 4, 3) for spec in OF_A_BATCH)]
+    ("name", "spec", "heads", "samples"),
+    [
+        *((name, spec, 1, 1) for name, spec in zip(cycle(NAMES), PER_QUERY, strict=False)),
+        *((name, spec, 4, 3) for name in NAMES for spec in OF_A_BATCH),
+    ],
 )
 def test_a_step_has_the_numbers_of_the_whole_layer(name: str, spec: str, heads: int, samples: int) -> None:
     model, images = build(name, spec, heads=heads), torch.randn(samples, 1, 8, 8)
@@ -80,7 +87,7 @@ def test_a_step_has_the_numbers_of_the_whole_layer(name: str, spec: str, heads: 
     assert len(gradients) == len(list(model.parameters())) - (name == "t2t-vit-cifar")  # positions are not trained
 
 
-@pytest.mark.parametrize("name", ["vit-cifar", "t2t-vit-cifar"])
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("spec", OF_ALL)
 def test_what_reads_all_tokens_gets_them(name: str, spec: str) -> None:
     model = build(name, spec, heads=4)
@@ -89,7 +96,7 @@ def test_what_reads_all_tokens_gets_them(name: str, spec: str) -> None:
     assert tokens[0] > 1
 
 
-@pytest.mark.parametrize("name", ["vit-cifar", "t2t-vit-cifar"])
+@pytest.mark.parametrize("name", NAMES)
 def test_evaluation_and_probes_get_all_tokens(name: str) -> None:
     model = build(name, "dropkey:ratio=0.4", heads=4)
     tokens = tokens_of(model)

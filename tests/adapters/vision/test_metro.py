@@ -20,8 +20,6 @@ from adapters.vision.metro import (
     project,
 )
 from harness.errors import InputError
-from harness.models.regularize import bind, sites
-from harness.regularizers.spec import build_regularizer
 
 SMPL = (431, 1723, 6890)
 SMALL = {"backbone": "resnet10t", "hidden": "16,8", "between": "12", "layers": 2, "num_heads": 2, "feedforward": 16}
@@ -93,36 +91,6 @@ def test_masked_tokens_are_constant_and_others_are_unchanged() -> None:
     assert bool((masked[0, [3, 20]] == MASK_VALUE).all())
     kept = shown.bool()
     assert torch.equal(masked[kept], plain[kept])
-
-
-def test_every_layer_of_all_blocks_has_a_site() -> None:
-    model = build_metro("metro", {**SMALL, "hidden": "16,8,8", "between": "12,8"}, image_size=64, joints=14,
-                        vertices=(20, 40, 80))  # fmt: skip
-    layers = sites(model)
-    assert [(site.kind, site.layer, site.depth, site.heads, site.grid) for site in layers] == [
-        ("encoder-self", layer, 6, 2, None) for layer in range(6)
-    ]
-    assert [site.width for site in layers] == [16, 16, 8, 8, 8, 8]
-    for site in layers:
-        module: Any = model.get_submodule(site.name)
-        assert module.site is site
-
-
-@pytest.mark.parametrize("name", ["dropkey", "dropout", "dropattention-c", "dropattention-e"])
-def test_training_is_regularized_and_evaluation_is_not(name: str) -> None:
-    plain = small(dropout=0.0)
-    expected = plain(images())
-    model = small(dropout=0.0)
-    report = bind(model, build_regularizer(name, ratio=0.5), schedule="decreasing")
-    assert len(report.bound) == 4
-    with torch.no_grad():
-        assert torch.equal(model(images()).full, expected.full)
-    model.trans_encoder.train()
-    body = model(images())
-    assert not torch.allclose(body.full, expected.full, atol=1e-4)
-    body.full.square().sum().backward()
-    gradients = [parameter.grad for parameter in model.trans_encoder.parameters()]
-    assert all(gradient is not None and bool(torch.isfinite(gradient).all()) for gradient in gradients)
 
 
 def test_a_camera_shifts_and_then_scales() -> None:

@@ -12,9 +12,8 @@ from torch import Tensor, nn
 from adapters.vision.detr import build_detr
 from adapters.vision.qpic import PairOutputs, Pairs, build_qpic, load_qpic_weights, match, pair_losses
 from harness.errors import InputError
-from harness.models.regularize import bind
+from harness.models.regularize import bind, through_attend
 from harness.regularizers.spec import build_regularizer
-from harness.training.monte_carlo import through_attend
 
 SMALL = {"depth": 18, "num_queries": 5, "encoder_layers": 2, "decoder_layers": 2, "embed_dim": 32, "num_heads": 4}
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from adapters.vision.t2t_module import SOFT_SPLITS, TokenPerformer
 from adapters.vision.t2t_vit import T2TViT, build_t2t_vit, positions
-from dropbench import InputError, Site, sites
+from dropbench import InputError, sites
 from harness.analysis import ANALYSES
 from harness.analysis.options import Options
 from harness.analysis.trained import Trained
@@ -21,7 +21,6 @@ from harness.models.regularize import bind, watch
 from harness.settings import Settings
 from harness.trials.optimization import build_optimizer
 from harness.trials.recipe import Recipe
-from jobs.cli.listing import list_sites
 from tests.harness.analysis.trained_runs import make_run, make_trial
 
 
@@ -84,26 +83,6 @@ def test_small_images_have_small_strides(image: tuple[int, int], grids: list[tup
     assert model(torch.empty(2, 3, *image, device="meta")).shape == (2, 5)
 
 
-def test_every_layers_ratio_is_listed() -> None:
-    items = list_sites("t2t-vit-14", "dropkey:ratio=0.3,schedule=decreasing")
-    blocks, tokens = items[:14], items[14:]
-    assert [(item["name"], item["layer"], item["depth"]) for item in blocks] == [
-        (f"blocks.{layer}.attn", layer + 1, 14) for layer in range(14)
-    ]
-    assert [item["ratio"] for item in blocks] == pytest.approx([0.3 * (13 - layer) / 13 for layer in range(14)])
-    assert {(item["grid"], item["prefix"], item["heads"], item["left alone"]) for item in blocks} == {
-        ("14×14", 1, 6, "")
-    }
-    assert [(item["kind"], item["grid"], item["ratio"]) for item in tokens] == [
-        ("token", "56×56", 0),
-        ("token", "28×28", 0),
-    ]
-    assert {item["left alone"] for item in tokens} == {"kind 'token' is not selected (kinds=…)"}
-    assert [item["ratio"] for item in list_sites("t2t-vit-14", "dropkey:ratio=0.3,schedule=increasing")[:14]] == (
-        pytest.approx([0.3 * layer / 13 for layer in range(14)])
-    )
-
-
 def test_token_attention_is_bound_only_on_request() -> None:
     model = build("t2t-vit-cifar")
     report = bind(model, "dropkey-block", ratio=0.3, schedule="increasing", kinds=["encoder-self", "token"])
@@ -137,23 +116,6 @@ def test_a_performer_has_nothing_to_drop() -> None:
         bind(model, "dropkey", ratio=0.3, kinds=["token"])
 
 
-@pytest.mark.parametrize("name", ["t2t-vit-14", "t2t-vit-19", "t2t-vit-24"])
-def test_the_published_size_in_training(name: str) -> None:
-    model = on_meta(name).to_empty(device="cpu").train()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.uniform_(-0.05, 0.05)
-    bind(model, "dropkey", ratio=0.3)
-    called: list[Site] = []
-    with watch(model, lambda site, weights: called.append(site)), torch.no_grad():
-        out = model(torch.randn(1, 3, 224, 224))
-    assert torch.isfinite(out).all()
-    assert [site.name for site in called] == [
-        *(f"tokens_to_token.attention{index}.attn" for index in (1, 2)),
-        *(f"blocks.{layer}.attn" for layer in range(len(cast(T2TViT, model).blocks))),
-    ]
-
-
 def test_positions_and_random_directions_are_never_trained() -> None:
     model = build("t2t-vit-cifar", tokens="performer", token_dim=8, drop_rate=0.1, drop_path_rate=0.2)
     frozen = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
@@ -167,30 +129,6 @@ def test_positions_and_random_directions_are_never_trained() -> None:
     optimizer.step()
     changed = {name for name, parameter in model.named_parameters() if not torch.equal(parameter, before[name])}
     assert changed == before.keys() - frozen
-
-
-def test_drop_path_increases_with_the_layer() -> None:
-    model = build("t2t-vit-cifar", depth=3, drop_path_rate=0.4)
-    assert [cast(Any, block).drop_path.drop_prob for block in model.blocks] == [0.0, 0.2, 0.4]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("tokens", ["transformer", "performer"])
-def test_half_precision_and_compilation_to_one_graph(tokens: str) -> None:
-    model = build("t2t-vit-cifar", depth=2, tokens=tokens).train()
-    bind(model, "dropkey", ratio=0.3)
-    images = torch.randn(2, 3, 32, 32)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        out = model(images)
-    out.float().square().mean().backward()
-    gradients = [parameter.grad for parameter in model.parameters() if parameter.requires_grad]
-    assert all(gradient is not None and torch.isfinite(gradient).all() for gradient in gradients)
-    compiled: Any = torch.compile(model, backend="eager", fullgraph=True)
-    torch.manual_seed(0)
-    expected = model(images)
-    torch.manual_seed(0)
-    assert torch.equal(compiled(images), expected)
-    torch.compiler.reset()
 
 
 def test_the_performer_computes_in_float32_under_autocast() -> None:

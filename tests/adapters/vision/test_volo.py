@@ -13,7 +13,6 @@ from adapters.vision.volo import Box, Volo, build_volo, random_box
 from dropbench import InputError, Site
 from harness.models.catalog import CIFAR, IMAGENET, MODELS
 from harness.models.regularize import bind, watch
-from jobs.cli.listing import list_sites
 
 D1, D2, D3 = "volo-d1", "volo-d2", "volo-d3"
 
@@ -74,17 +73,6 @@ def test_logits_equal_those_of_timm_at_the_published_size(name: str) -> None:
     assert [(site.layer, site.depth) for site in called[:-2]] == [(layer, layers) for layer in range(layers)]
 
 
-def test_every_layers_ratio_is_listed_outlook_first() -> None:
-    items = list_sites(D1, "dropkey:ratio=0.3,schedule=decreasing")
-    assert [(item["kind"], item["grid"], item["heads"]) for item in items] == [
-        *[("outlook", "3×3", 6)] * 4,
-        *[("encoder-self", "14×14", 12)] * 14,
-        *[("class", "14×14", 12)] * 2,
-    ]
-    assert [item["ratio"] for item in items[:18]] == pytest.approx([0.3 * (17 - layer) / 17 for layer in range(18)])
-    assert {item["left alone"] for item in items[18:]} == {"kind 'class' is not selected (kinds=…)"}
-
-
 @pytest.mark.parametrize(
     ("image", "outlook", "tokens"),
     [
@@ -108,43 +96,6 @@ def test_small_images_have_small_strides(
     assert model(torch.empty(2, 3, *image, device="meta")).shape == (2, 5)
     assert grids == {"outlook": outlook, "tokens": tokens}
     assert model.pos_embed.shape[1:3] == tokens
-
-
-def test_the_stem_has_stride_1_at_32_pixels() -> None:
-    """The strides are 1 · 2 · 2 instead of the published 2 · 4 · 2."""
-    model = build()
-    convolutions = [module for module in model.modules() if isinstance(module, nn.Conv2d)]
-    assert [(convolution.kernel_size, convolution.stride) for convolution in convolutions] == [
-        ((7, 7), (1, 1)),
-        ((3, 3), (1, 1)),
-        ((3, 3), (1, 1)),
-        ((2, 2), (2, 2)),
-        ((2, 2), (2, 2)),
-    ]
-    published = [module.stride[0] for module in on_meta(D1).modules() if isinstance(module, nn.Conv2d)]
-    assert published == [2, 1, 1, 4, 2]
-
-
-def test_small_models_train_through_every_site() -> None:
-    model = build(drop_path_rate=0.1).train()
-    bind(model, "dropkey", ratio=0.5, kinds=["outlook", "encoder-self", "class"])
-    shapes: list[tuple[str, tuple[int, ...]]] = []
-    with watch(model, lambda site, weights: shapes.append((site.kind, tuple(weights.shape)))):
-        out = model(torch.randn(2, 3, 32, 32))
-    assert shapes == [
-        *[("outlook", (2 * 64, 2, 9, 9))] * 2,
-        *[("encoder-self", (2, 4, 64, 64))] * 4,
-        *[("class", (2, 4, 1, 65))] * 2,
-    ]
-    nn.functional.cross_entropy(out, torch.arange(2)).backward()
-    assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in model.parameters())
-
-
-def test_layers_of_two_networks_in_one_model_are_numbered_separately() -> None:
-    model = nn.ModuleDict({"teacher": build(), "student": build(layers="1,1")})
-    report = bind(model, "dropkey", ratio=0.3)
-    assert [(site.layer, site.depth) for site in report.bound] == [*((layer, 6) for layer in range(6)), (0, 2), (1, 2)]
-    assert {site.grid for site in report.bound if site.kind == "encoder-self"} == {(8, 8)}
 
 
 # Token labeling.

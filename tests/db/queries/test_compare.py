@@ -71,8 +71,10 @@ def test_the_other_way_round_is_worse(filled: Store) -> None:
 def test_a_metric_without_a_direction_is_neither(filled: Store) -> None:
     rows = compare_words(filled, "old data=mr", "new data=mr")
     assert [(row["metric"], row["better"]) for row in rows] == [("accuracy", True), ("x", None)]
-    *_, below = comparison_table(rows)
-    assert below[:2] == ["2 compared: 1 better, 0 worse, 1 neither", "no direction is known for x"]
+    assert comparison_table(rows).below[:2] == [
+        "2 compared: 1 better, 0 worse, 1 neither",
+        "no direction is known for x",
+    ]
 
 
 def test_seeds_that_nobody_shares_leave_the_difference_of_means(filled: Store) -> None:

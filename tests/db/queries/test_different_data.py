@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from db.queries.compare import compare, read_sides
-from db.queries.rank import rank
 from db.queries.results import curves, results
 from db.report.formats.comparison_tables import comparison_table
 from db.report.formats.listing import results_table
@@ -64,9 +63,9 @@ def test_no_group_has_two_fingerprints_of_a_data_set(shared: Store, group_by: li
 
 
 def test_a_table_shows_fingerprints_where_rows_would_look_alike(filled: Store) -> None:
-    _, (header, lines) = results_table(results(filled))
-    column = header.index("fingerprint")
-    assert {line[column] for line in lines} == {FIRST, SECOND}
+    table = results_table(results(filled))
+    column = table.header.index("fingerprint")
+    assert {texts[column] for texts in table.texts} == {FIRST, SECOND}
     assert "fingerprint" not in str(results_table(results(filled, [f"fingerprint={FIRST}"])))
     assert {row["fingerprint"] for row in results(filled)} == {FIRST, SECOND}
 
@@ -96,12 +95,5 @@ def test_compare_names_other_data_next_to_another_difference(filled: Store) -> N
     assert (row["old"]["fingerprint"], row["new"]["fingerprint"], row["fingerprint"]) == (FIRST, SECOND, None)
     assert FIRST in str(comparison_table([row]))
     assert {row["change"] for row in across if row["metric"]} == {0.0}
-    assert len([line for line in comparison_table(one_sided)[2] if f"trec {FIRST}" in line]) == 2
+    assert len([line for line in comparison_table(one_sided).below if f"trec {FIRST}" in line]) == 2
     assert all("fingerprint" not in row["old"] for row in names if row["fingerprint"] is None)
-
-
-def test_ranks_are_within_one_fingerprint(filled: Store) -> None:
-    ranking = rank(filled, ["data=trec"])
-    assert ranking.blocks == 2
-    (row,) = (row for row in ranking.rows if row["regularizer"] == "dropkey")
-    assert row["improvement"] == pytest.approx(100 * (2 / 80 + 2 / 90) / 2)

@@ -182,7 +182,7 @@ def test_compare(place: Path, kind: str, call: Call) -> None:
 
 
 def test_rank(place: Path, kind: str, call: Call) -> None:
-    ranking = json.loads(call("rank", "--json").out)
+    ranking = json.loads(call("compare", "--rank", "--json").out)
     improvements = sorted(row["improvement"] for row in ranking["rows"] if row["regularizer"] == "dropkey")
     if kind in ("versions of dropkey", "values of rescale"):
         assert improvements == [-80.0, -60.0]

@@ -90,17 +90,3 @@ def test_other_examples_are_refused(a: list[float], b: list[float]) -> None:
         mcnemar(a, b)
     with pytest.raises(ValueError, match="expected one shape"):
         paired_bootstrap(a, b)
-
-
-@pytest.mark.slow
-def test_coverage() -> None:
-    """The interval contains the true difference for 95 % of 10,000 test sets, and p is below 0.05 for 5 % of them."""
-    generator = np.random.default_rng(1)
-    covered = rejected = 0
-    for seed in range(10_000):
-        a, b = generator.normal(0, 1, 200), generator.normal(0, 1, 200)
-        test = paired_bootstrap(a, b, draws=500, seed=seed)
-        covered += test.low <= 0 <= test.high
-        rejected += test.p < 0.05
-    assert covered / 10_000 == pytest.approx(0.95, abs=0.01)
-    assert rejected / 10_000 == pytest.approx(0.05, abs=0.01)

@@ -59,8 +59,8 @@ def test_what_attempts_cost(
     assert again == total
     each, _ = usage(store, "attempt")
     assert {usage_row.name for usage_row in each} == {f"{ids[0]}/1", f"{ids[0]}/2", f"{ids[1]}/1", f"{ids[2]}/1"}
-    head, rows = table([first], total, "suite")
-    assert dict(zip(head, rows[0], strict=True)) == {
+    shown = table([first], total, "suite")
+    assert dict(zip(shown.header, shown.texts[0], strict=True)) == {
         "suite": "a", "attempts": "2", "GPU-hours": "3.00", "CPU-hours": "6.00", "peak memory": "2.0 GiB",
         "hours waited": "1.00", "ended": "1 node_failure, 1 succeeded",
     }  # fmt: skip

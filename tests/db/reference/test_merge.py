@@ -20,7 +20,7 @@ def own(folder: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     campaign(folder / "theirs")
     extended(folder / "x.zip", folder / "theirs")
-    campaign(folder / "runs", ["none"], base=50.0, seeds=(0, 1))
+    campaign(folder / "runs", ["none"], base=50.0, seeds=(0, 1), whole=False)
     assert call("db", "rebuild").code == 0
 
 
@@ -51,7 +51,7 @@ def test_compare_pairs_own_with_reference_configurations(call: Call) -> None:
 
 @pytest.mark.usefixtures("own")
 def test_own_results_take_precedence_in_a_ranking(call: Call) -> None:
-    done = call("rank", *COMMON)
+    done = call("compare", "--rank", *COMMON)
     ranking = json.loads(done.out)
     improvement = {row["regularizer"]: row["improvement"] for row in ranking["rows"]}
     assert improvement["dropkey"] == pytest.approx(100 * (91.2 - 50.05) / 50.05)
@@ -60,7 +60,7 @@ def test_own_results_take_precedence_in_a_ranking(call: Call) -> None:
 
 @pytest.mark.usefixtures("own")
 def test_reports_show_both_and_compare_each_with_its_own_baseline(call: Call, folder: Path) -> None:
-    campaign(folder / "runs", ["dropout"], base=51.0, seeds=(0, 1, 2))
+    campaign(folder / "runs", ["dropout"], base=51.0, seeds=(0, 1, 2), whole=False)
     assert call("db", "rebuild").code == 0
     done = call("report", SUITE, *COMMON)
     assert done.code == 0, done.err
@@ -111,7 +111,7 @@ def test_rows_that_fit_no_site_leave_the_shipped_table_complete(
 @pytest.mark.usefixtures("own")
 def test_a_reference_does_not_change_the_users_database(call: Call, folder: Path) -> None:
     before = call("results", "--json").out
-    for arguments in (["results"], ["rank"], ["report", SUITE]):
+    for arguments in (["results"], ["compare", "--rank"], ["report", SUITE]):
         assert call(*arguments, *COMMON).code == 0
     assert call("results", "--json").out == before
     assert "origin" not in before
@@ -120,7 +120,7 @@ def test_a_reference_does_not_change_the_users_database(call: Call, folder: Path
 
 def test_a_wrong_file_ends_with_code_2(call: Call, folder: Path) -> None:
     (folder / "x.zip").write_text("no zip")
-    for arguments in (["results"], ["rank"], ["report", SUITE], ["compare", "none", "none"]):
+    for arguments in (["results"], ["compare", "--rank"], ["report", SUITE], ["compare", "none", "none"]):
         done = call(*arguments, *COMMON)
         assert (done.code, done.out) == (2, "")
         assert done.err.count("\n") == 1
@@ -133,7 +133,7 @@ def test_results_in_postgresql_stand_beside_a_reference(
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     campaign(folder / "theirs", seeds=(0, 1, 2))
     extended(folder / "x.zip", folder / "theirs")
-    campaign(folder / "runs", ["none"], base=50.0, seeds=(0, 1))
+    campaign(folder / "runs", ["none"], base=50.0, seeds=(0, 1), whole=False)
     monkeypatch.setenv("DROPBENCH_DB", postgresql())
     assert call("db", "rebuild").code == 0
     found = rows(call, "results", "regularizer=none")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-import zipfile
 from pathlib import Path
 
 import pytest
+from sqlalchemy import func, select
 
 from db.reference.load import open_reference
 from db.reference.predictions import COLUMNS, compact, load_reference_predictions
+from db.schema.connection import reading
+from db.schema.reference import Examples, Predicted
 from harness.errors import InputError
 from harness.predictions.schema import Predictions
 from harness.runs.predictions import load_predictions
@@ -20,8 +22,7 @@ from tests.docs.reference.given import EXAMPLES, campaign, extended, predictions
 
 
 @pytest.fixture
-def file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+def file(folder: Path) -> Path:
     campaign(folder / "theirs")
     extended(folder / "x.zip", folder / "theirs")
     return folder / "x.zip"
@@ -45,72 +46,60 @@ def test_classes_and_metrics_are_those_of_the_trials(file: Path, folder: Path) -
 
 
 def test_the_examples_of_a_split_are_in_the_file_once(file: Path) -> None:
-    with zipfile.ZipFile(file) as archive:
-        assert len(archive.read("examples.csv").splitlines()) == 2
-        assert len(archive.read("predicted.csv").splitlines()) == 11
+    with open_reference(str(file)) as reference, reading(reference.engine) as connection:
+        counts = [connection.scalar(select(func.count()).select_from(table)) for table in (Examples, Predicted)]
+    assert counts == [1, 10]
 
 
 def test_a_trial_is_compared_with_one_of_the_reference(file: Path, folder: Path, call: Call) -> None:
     [own] = campaign(folder / "runs", ["none"], seeds=(1,))
     assert call("db", "rebuild").code == 0
     other = "regularizer=none origin=reference seed=4"
-    done = call("predictions", own.id, other, "--with", str(file), "--json")
+    done = call("compare", own.id, other, "--examples", "test", "--with", str(file), "--json")
     assert done.code == 0, done.err
     found = json.loads(done.out)
     [metric] = found["metrics"]
     assert (metric["only_a"], metric["only_b"], metric["n"]) == (0, 3, len(EXAMPLES))
     assert [row["index"] for row in found["disagreements"]] == [1, 2, 3]
-    done = call("predictions", "regularizer=none seed=1", "--with", str(file))
+    done = call("results", "regularizer=none seed=1", "--examples", "test", "--with", str(file))
     assert (done.code, done.out) == (2, "")
     assert "matches 2 configurations: expected one" in done.err
-    done = call("predictions", other, "--with", str(file), "--split", "dev")
+    done = call("results", other, "--examples", "dev", "--with", str(file))
     assert done.code == 2
     assert "of the reference has no predictions on dev" in done.err
 
 
 def test_trials_that_are_present_get_predictions_that_the_file_lacks(file: Path, folder: Path) -> None:
     complete = file.read_bytes()
-    for name in ("examples.csv", "predicted.csv"):
-        changed(file, name, lambda content: content.splitlines(keepends=True)[0])
+    changed(file, "DELETE FROM examples", "DELETE FROM predicted")
     assert extended(file, folder / "theirs").added == []
     assert file.read_bytes() == complete
 
 
-def test_a_file_without_the_tables_is_one_of_an_earlier_version(file: Path, folder: Path) -> None:
-    with zipfile.ZipFile(file) as archive:
-        members = {
-            name: archive.read(name) for name in archive.namelist() if name not in ("examples.csv", "predicted.csv")
-        }
-    with zipfile.ZipFile(file, "w") as archive:
-        for name, content in members.items():
-            archive.writestr(name, content)
-    with open_reference(str(file)) as reference:
-        [id, *_] = reference.states()
-        assert load_reference_predictions(reference, id, "test") is None
-
-
 @pytest.mark.parametrize(
-    ("name", "old", "new", "message"),
+    ("statement", "message"),
     [
-        ("examples.csv", b"[0,", b"[2,", "expected a class for each example"),
-        ("examples.csv", b"[0,", b"[", "expected a class for each example"),
-        ("examples.csv", b"000000000003", b"x", "expected 6 ids"),
-        ("examples.csv", b"""rows"":6""", b"""rows"":7""", "expected 7 ids"),
-        ("examples.csv", b"{", b"[" * 100_000, "examples.csv"),
-        ("predicted.csv", b"[1,", b"[-1,", "expected a class for each example"),
-        ("predicted.csv", b"[1,", b"[true,", "expected a class for each example"),
-        ("predicted.csv", b"test", b"dev", "expected a class for each example"),
+        ("UPDATE examples SET targets = replace(targets, '[0,', '[2,')", "expected a class for each example"),
+        ("UPDATE examples SET targets = replace(targets, '[0,', '[')", "expected a class for each example"),
+        ("UPDATE examples SET ids = replace(ids, '000000000003', 'x')", "expected 6 ids"),
+        ("UPDATE examples SET header = json_set(header, '$.rows', 7)", "expected 7 ids"),
+        (f"UPDATE examples SET header = '{'[' * 100_000}'", "examples"),
+        ("UPDATE predicted SET classes = replace(classes, '[1,', '[-1,')", "expected a class for each example"),
+        ("UPDATE predicted SET classes = replace(classes, '[1,', '[true,')", "expected a class for each example"),
+        ("UPDATE predicted SET split = 'dev'", "expected a class for each example"),
     ],
 )
-def test_damaged_predictions_are_one_line(file: Path, name: str, old: bytes, new: bytes, message: str) -> None:
-    changed(file, name, lambda content: content.replace(old, new, 1))
+def test_damaged_predictions_are_one_line(file: Path, statement: str, message: str) -> None:
+    changed(file, statement)
     with pytest.raises(InputError, match=message) as raised, open_reference(str(file)):
         pass
     assert str(raised.value).isprintable()
 
 
 def test_predictions_of_a_trial_that_is_not_in_the_file_are_one_line(file: Path) -> None:
-    changed(file, "predicted.csv", lambda content: content + b"f" * 12 + content.splitlines(keepends=True)[1][12:])
+    changed(
+        file, "UPDATE predicted SET trial_id = 'ffffffffffff' WHERE trial_id = (SELECT min(trial_id) FROM predicted)"
+    )
     with pytest.raises(InputError, match="trial 'ffffffffffff' is not in"), open_reference(str(file)):
         pass
 

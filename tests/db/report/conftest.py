@@ -16,11 +16,13 @@ import pytest
 import yaml
 from rich.console import Console
 
-from db.report.formats.terminal import print_suite_table
+from db.report.formats.layout import fitting_grid
 from db.report.view.cells import CellTrials
 from db.report.view.view import View, build
 from db.store.run_record import RunRecord, read_run_record
 from db.store.store import Store
+from harness.cli.table import draw_table
+from harness.cli.text_table import to_text
 from harness.regularizers.spec import RegularizerSpec
 from harness.runs.run_directory import RunDirectory
 from harness.suites.cell import Cell, SuiteOptions
@@ -29,6 +31,7 @@ from harness.suites.suite import Suite, parse_suite
 from harness.trials.metric import Metric
 from harness.trials.trial import Trial
 from jobs.queue.request import Candidates, make_request
+from tests.patience import PATIENCE
 
 Values = dict[tuple[str, str], Sequence[Any]]
 STATES = ("queued", "submitted", "running", "cancelled")
@@ -138,10 +141,15 @@ class Tables:
         ids = [cell.candidates[0].trials if cell.candidates else () for cell in shown]
         return build(request, [CellTrials(cell, own) for cell, own in zip(shown, ids, strict=True)], store)
 
-    def printed(self, view: View, width: int = 80, **options: Any) -> str:
-        """Return the table as printed on a console of that width."""
+    def printed(self, view: View, width: int = 80) -> str:
+        """Return the table as printed into a pipe of that width."""
+        return to_text(fitting_grid(view, width), width) + "\n"
+
+    def drawn(self, view: View, width: int = 80) -> str:
+        """Return the table as printed on a terminal of that width."""
         file = io.StringIO()
-        print_suite_table(view, Console(file=file, width=width, highlight=False, **options))
+        console = Console(file=file, width=width, highlight=False, force_terminal=True, color_system="standard")
+        draw_table(fitting_grid(view, width), console)
         return file.getvalue()
 
 
@@ -212,7 +220,7 @@ class Reader:
         self.errors: list[str] = []
         self.requests: list[str] = []
         self.context = browser.new_context(**options)
-        self.context.set_default_timeout(120_000)
+        self.context.set_default_timeout(1000 * PATIENCE)
         self.page = self.context.new_page()
         self.page.add_init_script(script)
         self.page.on("console", lambda message: self.errors.append(message.text) if message.type == "error" else None)
@@ -225,7 +233,7 @@ class Reader:
         pixels: int = self.page.evaluate("document.documentElement.scrollWidth - innerWidth")
         return pixels
 
-    def until(self, condition: str, seconds: float = 120.0) -> None:
+    def until(self, condition: str, seconds: float = PATIENCE) -> None:
         """Wait for a condition; Playwright's own method evaluates text in the page, which its policy forbids."""
         end = time.monotonic() + seconds
         while not self.page.evaluate(condition):

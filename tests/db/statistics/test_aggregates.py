@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
-from scipy.stats import brunnermunzel, mannwhitneyu, norm, t
+from scipy.stats import brunnermunzel, mannwhitneyu, t
 
 from db.statistics import aggregates
 from db.statistics.aggregates import (
@@ -69,31 +68,3 @@ def test_many_runs_are_resampled_less_often(monkeypatch: pytest.MonkeyPatch) -> 
     estimate = stratified_bootstrap([RNG.normal(0, 1, 50)] * 2)
     assert estimate.low is not None
     assert estimate.low < estimate.value < (estimate.high or 0.0)
-
-
-def _campaign(generator: np.random.Generator) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
-    """Five runs of two methods in ten blocks of different means and deviations, with an effect of half of them."""
-    blocks = zip(np.linspace(-2, 4, 10), np.linspace(0.5, 2, 10), strict=True)
-    return [(generator.normal(mean + std / 2, std, 5), generator.normal(mean, std, 5)) for mean, std in blocks]
-
-
-def _covers(estimate: aggregates.Estimate, truth: float) -> bool:
-    return estimate.low is not None and estimate.high is not None and estimate.low <= truth <= estimate.high
-
-
-@pytest.mark.slow
-def test_coverage(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 10,000 campaigns, with fewer resamples, for speed."""
-    monkeypatch.setattr(aggregates, "DRAWS", 300)
-    generator = np.random.default_rng(2)
-    probability = float(norm.cdf(0.5 / 2**0.5))
-    runs = [np.concatenate([first for first, _ in _campaign(generator)]) for _ in range(40_000)]
-    truth = float(interquartile_mean(np.concatenate(runs)))
-    covered = np.zeros(2)
-    for seed in range(10_000):
-        blocks = _campaign(generator)
-        covered += (
-            _covers(stratified_bootstrap([first for first, _ in blocks], seed=seed), truth),
-            _covers(probability_of_improvement(blocks), probability),
-        )
-    assert (covered / 10_000).tolist() == pytest.approx([0.95, 0.95], abs=0.01)

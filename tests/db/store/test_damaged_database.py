@@ -66,7 +66,7 @@ def test_every_command_names_the_way_out(call: Call, runs: Path, folder: Path, d
         connection.close()
     else:
         file.write_bytes(b"text" * 2000 if damage == "text" else bytes(10_000))
-    for command in (["status"], ["results"], ["collect"], ["db", "export", "out"]):
+    for command in (["status"], ["results"], ["db", "export", "out"]):
         done = call(*command)
         assert done.code in (0, 1, 2)
         assert done.code != 2 or (done.err.count("\n") == 1 and "dropbench db rebuild" in done.err), command

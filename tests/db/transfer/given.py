@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from db.schema.tables import Attempts
 from db.store.run_record import RunRecord
 from db.store.store import Store
-from db.transfer.export import export
 from db.transfer.merge import ImportSummary, transfer
 from db.transfer.source import open_source
 from harness.trials.trial import Trial
 
 Dump = Callable[..., dict[str, set[tuple[Any, ...]]]]
-Kind = Literal["csv", "parquet", "database"]
 
 DAY = "2026-01-0{}T00:00:00.000+00:00"
 ODD = 'ValueError: "a,b"\nline 2\r 50%\r100%\r\nend ; \u2028 ü =1+1'
@@ -35,14 +31,9 @@ def outcome(trial: Trial, state: Any = "succeeded", accuracy: float | None = 80.
     return RunRecord(trial, state, **{**times, "metrics": curve + values, **more})
 
 
-def put(source_store: Store, store: Store, kind: Kind, folder: Path, **more: Any) -> ImportSummary:
+def put(source_store: Store, store: Store, **more: Any) -> ImportSummary:
     """Import one store into the other."""
-    given = str(source_store.engine.url.database)
-    if kind != "database":
-        given = str(folder)
-        shutil.rmtree(folder, ignore_errors=True)
-        export(source_store, folder, kind)
-    with open_source(given, str(store.engine.url)) as source:
+    with open_source(str(source_store.engine.url.database), str(store.engine.url)) as source:
         return transfer(source, store, **more)
 
 

@@ -1,4 +1,4 @@
-"""Import of results from another database, directly or through files."""
+"""Import of results from another database."""
 
 from __future__ import annotations
 
@@ -19,23 +19,20 @@ from db.store.store import Store, SubmissionRow, open_store
 from db.transfer.merge import messages, transfer
 from db.transfer.source import open_source
 from harness.trials.trial import Trial
-from tests.db.transfer.given import DAY, Dump, Kind, attempt, counts, outcome, put
+from tests.db.transfer.given import DAY, Dump, attempt, counts, outcome, put
 from tests.requests import named
 
 
-@pytest.mark.parametrize("kind", ["csv", "parquet", "database"])
-def test_round_trip(filled: Store, store: Store, kind: Kind, tmp_path: Path, dump: Dump) -> None:
-    if kind == "parquet":
-        pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-    done = put(filled, store, kind, tmp_path / "out")
+def test_round_trip(filled: Store, store: Store, dump: Dump) -> None:
+    done = put(filled, store)
     assert counts(done) == (6, 0, 0, 0, 0)
     assert done.submissions == 1
     assert dump(store) == dump(filled)
-    again = put(filled, store, kind, tmp_path / "out")
+    again = put(filled, store)
     assert counts(again) == (0, 0, 6, 0, 0)
     assert again.submissions == 0
     assert dump(store) == dump(filled), "importing again changes nothing"
-    back = put(store, filled, kind, tmp_path / "back")
+    back = put(store, filled)
     assert counts(back) == (0, 0, 6, 0, 0)
 
 
@@ -60,7 +57,7 @@ def test_active_trials_of_the_source_are_queued(
     with writing(source_store.engine) as connection:
         rows = [{"trial_id": second.id, **attempt(1)}, {"trial_id": second.id, **attempt(2, "running", 2)}]
         connection.execute(insert(Attempts), rows)
-    done = put(source_store, store, "database", Path())
+    done = put(source_store, store)
     assert (done.added, done.submissions) == (2, 0)
     assert [(row.state, row.reason, row.submission_id) for row in store.states().values()] == [
         ("queued", None, None)
@@ -106,7 +103,7 @@ def test_the_more_advanced_trial_wins(
     store.add_requests([named("ours", trial)])
     source_store.record([outcome(trial, case.source[0], attempts=case.source[1])])
     source_store.add_requests([named("mine", trial)])
-    put(source_store, store, "database", Path())
+    put(source_store, store)
     assert store.states()[trial.id].state == case.state
     assert store.suites([trial.id]) == {trial.id: ["mine", "ours"]}
     with store.engine.connect() as connection:
@@ -114,7 +111,7 @@ def test_the_more_advanced_trial_wins(
     assert [host for _, host in attempts] == case.hosts
     assert [number for number, _ in attempts] == list(range(1, len(attempts) + 1))
     before = dump(store)
-    assert put(source_store, store, "database", Path()).updated == 0
+    assert put(source_store, store).updated == 0
     assert dump(store) == before
 
 
@@ -129,7 +126,7 @@ def test_results_that_differ(source_store: Store, store: Store, make_trial: Call
             outcome(third, metrics=[*outcome(third).metrics, *measured]),
         ]
     )
-    done = put(source_store, store, "database", Path())
+    done = put(source_store, store)
     assert [(conflict.metric, conflict.here, conflict.there) for conflict in done.conflicts] == [
         ("test/accuracy", 80.5, 81.0),
         ("test/accuracy", 80.5, None),
@@ -138,8 +135,8 @@ def test_results_that_differ(source_store: Store, store: Store, make_trial: Call
     assert ("'test/accuracy'", "80.5") in {row[1::2] for row in dump(store)["metrics"]}
     kept = dump(store, "metrics")
     assert kept == dump(store, "metrics")
-    assert counts(put(source_store, store, "database", Path())) == (0, 0, 1, 2, 0)
-    assert counts(put(source_store, store, "database", Path(), overwrite=True)) == (0, 0, 1, 2, 0)
+    assert counts(put(source_store, store)) == (0, 0, 1, 2, 0)
+    assert counts(put(source_store, store, overwrite=True)) == (0, 0, 1, 2, 0)
     ours = {row for row in dump(store)["metrics"] if row[0] == repr(first.id)}
     assert ours == {row for row in dump(source_store)["metrics"] if row[0] == repr(first.id)}
     with store.engine.connect() as connection:
@@ -147,14 +144,14 @@ def test_results_that_differ(source_store: Store, store: Store, make_trial: Call
             "laptop",
             "here",
         ]
-    assert counts(put(source_store, store, "database", Path(), overwrite=True)) == (0, 0, 3, 0, 0)
+    assert counts(put(source_store, store, overwrite=True)) == (0, 0, 3, 0, 0)
 
 
 def test_conflicts_are_single_lines(source_store: Store, store: Store, make_trial: Callable[..., Trial]) -> None:
     trial, name = make_trial(), "test/\x1b[2J\n"
     store.record([outcome(trial, metrics=[(name, -1, 1.0)])])
     source_store.record([outcome(trial, metrics=[(name, -1, 2.0)])])
-    (line,) = messages(put(source_store, store, "database", Path()), False)
+    (line,) = messages(put(source_store, store), False)
     assert line == f"conflict: trial {trial.id}: test/\ufffd[2J\ufffd is 1.0 here and 2.0 there: kept" + (
         " (`--replace` takes the other)"
     )
@@ -173,10 +170,10 @@ def test_an_import_that_was_interrupted(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        put(source_store, store, "database", Path(), progress=stop)
+        put(source_store, store, progress=stop)
     assert store.counts()["succeeded"] == 4, "whole trials, in order"
     assert {row[0] for row in dump(store)["metrics"]} == {row[0] for row in dump(store)["trials"]}
-    assert counts(put(source_store, store, "database", Path())) == (3, 0, 4, 0, 0)
+    assert counts(put(source_store, store)) == (3, 0, 4, 0, 0)
     assert dump(store) == dump(source_store)
 
 
@@ -184,7 +181,6 @@ TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=
 VALUES = st.none() | st.floats(allow_nan=False, allow_infinity=False)
 
 
-@pytest.mark.parametrize("kind", ["csv", "parquet"])
 @settings(
     max_examples=12, deadline=None, database=None, derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
@@ -194,11 +190,9 @@ VALUES = st.none() | st.floats(allow_nan=False, allow_infinity=False)
     numbers=st.lists(VALUES, min_size=1, max_size=4),
 )
 def test_any_text_and_number_comes_through(
-    kind: Kind, rows: list[tuple[Any, str, str, float | None]], numbers: list[float | None],
+    rows: list[tuple[Any, str, str, float | None]], numbers: list[float | None],
     tmp_path: Path, template: Path, make_trial: Callable[..., Trial], dump: Dump,
 ) -> None:  # fmt: skip
-    if kind == "parquet":
-        pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     for name in ("from.db", "to.db"):
         shutil.copy(template, tmp_path / name)
     with (
@@ -220,5 +214,5 @@ def test_any_text_and_number_comes_through(
             )
             for seed, (state, text, reason, value) in enumerate(rows)
         )
-        assert put(source_store, target_store, kind, tmp_path / "out").added == len(rows)
+        assert put(source_store, target_store).added == len(rows)
         assert dump(target_store) == dump(source_store)

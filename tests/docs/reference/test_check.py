@@ -10,7 +10,6 @@ import torch
 
 from db.reference.load import open_reference
 from docs.reference.check import all_equal, of_this_machine, rerun
-from harness.attention.kernels import cpu_sgemm
 from harness.files import write_json
 from harness.runs.run_directory import Runs
 from harness.settings import Settings
@@ -30,15 +29,14 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "x.zip"
 
 
-def test_another_kernel_of_products_explains_differences(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_processor_explains_differences(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("docs.reference.check.run_trial", lambda directory, settings: {"metrics": {"train/loss": 0.25}})
-    used = cpu_sgemm.is_used()
-    monkeypatch.setattr(cpu_sgemm, "is_used", lambda: not used)
+    monkeypatch.setattr("harness.training.environment.processor", lambda: "another processor")
     with open_reference(str(file)) as reference:
         assert of_this_machine(reference, Settings(device="cpu")) == []
         outcomes = list(rerun(reference, 10, 0, Settings(device="cpu")))
     assert len(outcomes) > 1
-    assert [list(outcome.machine) for outcome in outcomes].count(["sgemm"]) == 1
+    assert [list(outcome.machine) for outcome in outcomes].count(["device"]) == 1
     assert all(outcome.differences and not outcome.failed for outcome in outcomes)
 
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-import csv
+import hashlib
 import json
 import zipfile
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
 
 from db.reference.load import open_reference
+from db.schema.connection import reading
+from db.schema.reference import TABLES, Details, Predicted
+from db.schema.tables import METADATA, Attempts, Configs, Metrics, Trials
 from db.store.run_record import RunRecord
 from docs.reference.extend import editable, packed
 from docs.reference.holes import holes, tables
+from docs.reference.metadata import DESCRIPTIONS
 from harness.errors import InputError
 from harness.files import write_json
 from harness.regularizers.drop import UnitDrop
@@ -22,13 +27,9 @@ from harness.suites.cell import SuiteOptions
 from harness.suites.request import RequestedCell, write_request
 from harness.trials.result_versions import ENGINE
 from harness.trials.trial import Trial
+from tests.db.conftest import ENDED
 from tests.docs.reference.given import SUITE, campaign, extended
 from tests.requests import named
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 def test_a_file_grows_by_new_trials_and_equal_content_gives_equal_bytes(tmp_path: Path) -> None:
@@ -62,15 +63,15 @@ def test_nothing_of_the_machine_is_kept_but_what_matters_for_results(tmp_path: P
     assert b"CC BY 4.0" in content
 
 
-def test_metadata_describe_each_table_and_its_columns(tmp_path: Path) -> None:
+def test_metadata_describe_each_table(tmp_path: Path) -> None:
     campaign(tmp_path / "runs", ["none"], seeds=(0, 1))
     extended(tmp_path / "x.zip", tmp_path / "runs")
     with zipfile.ZipFile(tmp_path / "x.zip") as archive:
         metadata = json.loads(archive.read("croissant.json"))
-        for records in metadata["recordSet"]:
-            header = archive.read(f"{records['name']}.csv").decode().splitlines()[0]
-            assert [field["name"] for field in records["field"]] == header.split(",")
-    assert metadata["version"] == "1.2.0"
+        [file] = metadata["distribution"]
+        assert file["sha256"] == hashlib.sha256(archive.read("reference.db")).hexdigest()
+    assert {*DESCRIPTIONS} == {table.name for table in (*METADATA.sorted_tables, *TABLES)}
+    assert metadata["version"] == "2.2.0"
     assert metadata["datePublished"] == "2026-01-02"
 
 
@@ -79,8 +80,7 @@ def test_trials_that_deviate_are_refused_with_the_reason(tmp_path: Path) -> None
     campaign(runs, ["none"], seeds=(0,))
     campaign(runs, ["dropkey"], seeds=(0,), overrides={"lr": 0.5})
     [old] = campaign(runs, ["dropout"], seeds=(0,))
-    others = {item: version for item, version in old.result_versions.items() if item != "engine"}
-    earlier = old.model_copy(update={"result_versions": others})
+    earlier = old.model_copy(update={"result_versions": {"engine": 0}})
     directory = RunDirectory.create(runs, earlier)
     for name in ("environment.json", "result.json"):
         (directory.path / name).write_bytes((runs / old.id / name).read_bytes())
@@ -93,7 +93,7 @@ def test_trials_that_deviate_are_refused_with_the_reason(tmp_path: Path) -> None
     assert extension.total == 3  # none, dropout and drophead
     assert extension.refused == {
         "overridden settings, or a recipe that has changed since": 1,
-        f"trained with result version 1 of engine; version {ENGINE} is current": 1,
+        f"trained with result version 0 of engine; version {ENGINE} is current": 1,
         "compiled": 1,
     }
 
@@ -106,14 +106,11 @@ def test_trials_whose_result_version_is_raised_leave_the_file(tmp_path: Path, mo
     [new] = campaign(tmp_path / "later", ["dropkey"], seeds=(0,))
     extension = extended(file, tmp_path / "later")
     assert (extension.added, extension.removed, extension.total) == ([new.id], 5, 6)
-    with zipfile.ZipFile(file) as archive:
-        for table in ("trials", "metrics", "attempts", "details", "predicted"):
-            key = "id" if table == "trials" else "trial_id"
-            rows = list(csv.DictReader(archive.read(f"{table}.csv").decode().splitlines()))
-            assert len({row[key] for row in rows}) == 6
-        configs = list(csv.DictReader(archive.read("configs.csv").decode().splitlines()))
-    assert sorted(row["result_versions"] for row in configs)[-1].endswith("regularizer dropkey 7")
-    assert len(configs) == 2
+    with open_reference(str(file)) as reference, reading(reference.engine) as connection:
+        for column in (Trials.c.id, *(table.c.trial_id for table in (Metrics, Attempts, Details, Predicted))):
+            assert len(connection.scalars(select(column).distinct()).all()) == 6
+        versions = connection.scalars(select(Configs.c.result_versions).order_by(Configs.c.result_versions)).all()
+    assert versions == [None, "regularizer dropkey 7"]
 
 
 def test_other_results_of_a_trial_do_not_replace_those_in_the_file(tmp_path: Path) -> None:
@@ -127,13 +124,13 @@ def test_other_results_of_a_trial_do_not_replace_those_in_the_file(tmp_path: Pat
 
 def test_holes_are_listed_with_their_reasons(tmp_path: Path) -> None:
     campaign(tmp_path / "runs", ["none"])
-    campaign(tmp_path / "runs", ["dropkey"], seeds=(0, 1))
+    campaign(tmp_path / "runs", ["dropkey"], seeds=(0, 1), whole=False, at=ENDED)
     extended(tmp_path / "x.zip", tmp_path / "runs")
     with open_reference(str(tmp_path / "x.zip")) as reference, editable(tmp_path / "none.zip") as own:
         (table,) = tables([SUITE], reference)
         head, *lines = holes(table, reference, own)
     assert head.startswith("field/vision, preset mini: 1 of ")
-    assert "  Digits / dropkey: n = 2: not run" in lines
+    assert "  Digits / dropkey: n = 2: only 2 seeds requested" in lines
     assert not any("/ none:" in line for line in lines)
 
 

@@ -15,7 +15,7 @@ from harness.analysis.options import Options
 from harness.analysis.trained import Trained
 from harness.regularizers.drop import UnitDrop
 from harness.settings import Settings
-from tests.harness.analysis.trained_runs import make_run, make_trial
+from tests.harness.analysis.trained_runs import make_run, make_trial, train_small
 from tests.harness.given import drop_site, given_drop, site_with
 
 CPU = Settings(device="cpu", threads=1)
@@ -51,7 +51,7 @@ def test_the_kept_share_is_one_minus_the_ratio(unit: Any) -> None:
 
 
 def test_a_trials_layers_follow_its_schedule(tmp_path: Path) -> None:
-    trained = Trained(make_run(tmp_path, make_trial(schedule="decreasing", params={"ratio": 0.4})), CPU)
+    trained = train_small(tmp_path, schedule="decreasing", params={"ratio": 0.4})
     findings = ANALYSES.get("keep-rate")(trained, Options())
     assert findings.scalars["encoder-self.1"] == pytest.approx(0.6, abs=0.01)
     assert findings.scalars["encoder-self.2"] == 1.0
@@ -68,7 +68,7 @@ def test_windows_that_are_cut_off_keep_more(tmp_path: Path) -> None:
 
 
 def test_regularizer_none_keeps_every_weight(tmp_path: Path) -> None:
-    trained = Trained(make_run(tmp_path, make_trial(regularizer="none")), CPU)
+    trained = train_small(tmp_path, regularizer="none")
     assert ANALYSES.get("keep-rate")(trained, Options(samples=20)).scalars["kept"] == 1.0
 
 

@@ -19,19 +19,9 @@ from harness.errors import InputError
 from harness.models.attention import attend
 from harness.regularizers.base import Site
 from harness.settings import Settings
-from tests.harness.analysis.trained_runs import make_run, make_trial
+from tests.harness.analysis.trained_runs import make_run, make_trial, train_small
 
 CPU = Settings(device="cpu", threads=1)
-
-
-@pytest.fixture(scope="module")
-def digits(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    return Trained(make_run(tmp_path_factory.mktemp("runs"), make_trial()), CPU)
-
-
-@pytest.fixture(scope="module")
-def texts(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    return Trained(make_run(tmp_path_factory.mktemp("runs"), make_trial("trec-synthetic")), CPU)
 
 
 @pytest.mark.parametrize("form", ["none", "boolean", "additive"])
@@ -109,7 +99,7 @@ def test_every_metric_is_the_mean_over_five_reproducible_draws(which: str, reque
 def test_draws_differ_but_do_not_depend_on_the_trial(tmp_path: Path) -> None:
     masks_by_trial: list[list[Tensor]] = []
     for seed in (0, 1):
-        trained = Trained(make_run(tmp_path, make_trial(seed=seed)), CPU)
+        trained = train_small(tmp_path, seed=seed)
         masks: list[Tensor | None] = []
         first = trained.sites[0]
         model = trained.model
@@ -125,13 +115,6 @@ def test_draws_differ_but_do_not_depend_on_the_trial(tmp_path: Path) -> None:
 
 def test_a_model_that_predicts_from_all_patches_is_refused(tmp_path: Path) -> None:
     trial = make_trial(overrides={"model.global_pool": "avg"})
-    trained = Trained(make_run(tmp_path, trial), CPU)
-    with pytest.raises(InputError, match="predicts from its class token alone"):
-        ANALYSES.get("occlusion")(trained, Options(samples=4))
-
-
-def test_a_model_without_a_class_token_is_refused(tmp_path: Path) -> None:
-    trial = make_trial(overrides={"model.global_pool": "avg", "model.class_token": False})
     trained = Trained(make_run(tmp_path, trial), CPU)
     with pytest.raises(InputError, match="predicts from its class token alone"):
         ANALYSES.get("occlusion")(trained, Options(samples=4))

@@ -14,7 +14,7 @@ from torch import Tensor
 from harness.analysis import ANALYSES, Findings
 from harness.analysis.options import Options
 from harness.analysis.sparsity import BINS, GrowingHistogram
-from harness.analysis.statistics import Recorder
+from harness.analysis.statistics import AttentionRecorder
 from harness.analysis.trained import Trained
 from harness.attention.reference.sdpa import attention_weights
 from harness.errors import InputError
@@ -22,14 +22,14 @@ from harness.regularizers.base import Site
 from harness.runs.run_directory import RunDirectory
 from harness.settings import Settings
 from harness.trials.alignment import num_mc_samples
-from tests.harness.analysis.trained_runs import make_run, make_trial
+from tests.harness.analysis.trained_runs import make_run, make_trial, train_small
 
 CPU = Settings(device="cpu", threads=1)
 
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    return Trained(make_run(tmp_path_factory.mktemp("runs"), make_trial(schedule="decreasing")), CPU)
+    return train_small(tmp_path_factory.mktemp("runs"), schedule="decreasing")
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +139,7 @@ def test_a_histogram_grows_and_keeps_every_value() -> None:
 
 
 def test_windows_of_one_image_are_one_sample(digits: Trained) -> None:
-    recorder = Recorder(digits, lambda weights: weights[:, 0, :, 0])
+    recorder = AttentionRecorder(digits, lambda weights: weights[:, 0, :, 0])
     site = Site("windows", "cross", 0, 1, 1)
     before = digits.batch_size
     digits.batch_size = 2
@@ -168,8 +168,7 @@ def test_evaluation_equals_that_at_the_end_of_the_trial(digits: Trained) -> None
 
 def test_a_monte_carlo_trial_is_analyzed_with_its_mean_weights(tmp_path: Path) -> None:
     plain, aligned = (
-        Trained(make_run(tmp_path, make_trial(params={"ratio": 0.6}, align=align)), CPU)
-        for align in ("none", "monte-carlo-300")
+        train_small(tmp_path, params={"ratio": 0.6}, align=align) for align in ("none", "monte-carlo-300")
     )
     assert num_mc_samples(aligned.trial.align) == 300
     sharp, smooth = (run_analysis("entropy", trained, samples=30).scalars["mean"] for trained in (plain, aligned))

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from harness.analysis.trained import Trained
 from harness.models.regularize import bind
 from harness.runs.run_directory import RunDirectory
 from harness.settings import Settings
@@ -68,3 +69,8 @@ def make_run(runs: Path, trial: Trial) -> RunDirectory:
     metrics = {f"test/{name}": value for name, value in scores.items()}
     directory.write_result({"format": 1, "metrics": metrics, "selected_step": 7, "steps": 9})
     return directory
+
+
+def train_small(runs: Path, data: str = "digits", regularizer: str = "dropkey", **changes: Any) -> Trained:
+    """Return a small trial with weights and a result, on one thread of the CPU. See `make_trial`."""
+    return Trained(make_run(runs, make_trial(data, regularizer, **changes)), Settings(device="cpu", threads=1))

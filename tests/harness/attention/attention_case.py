@@ -11,11 +11,12 @@ from torch import Tensor
 
 from harness.attention import dispatch
 from harness.attention.backends import Backend, backend, select_backend
+from harness.attention.call import Call
 from harness.attention.kernels.c_library import build_error, load_library
 from harness.attention.reference.drop_masks import sample_spec
 from harness.attention.reference.units import Rescale, Unit
 
-needs_compiler = pytest.mark.skipif(load_library("cpu_masks") is None, reason=f"no kernels: {build_error('cpu_masks')}")
+needs_compiler = pytest.mark.skipif(load_library("cpu_fused") is None, reason=f"no kernel: {build_error('cpu_fused')}")
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
 
 MASKS = ("none", "padding", "rows", "additive")
@@ -87,10 +88,8 @@ class Case:
         """Return the output and the gradients of q, k and v, computed by a backend."""
         with backend(name):
             assert select_backend(self.q, self.k, self.v, self.spec, self.rescale, self.mask, self.top) == name
-            out = dispatch.drop_attention(
-                self.q, self.k, self.v, self.spec, self.rescale, self.ratio, mask=self.mask, causal=self.causal,
-                top=self.top,
-            )  # fmt: skip
+            call = Call(self.q, self.k, self.v, self.mask, self.causal)
+            out = dispatch.drop_attention(call, self.spec, self.rescale, self.ratio, top=self.top)
         return [out.detach(), *torch.autograd.grad(out, (self.q, self.k, self.v), self.d_out)]
 
     def assert_matches_eager(self, name: Backend, tolerance: float = 5e-5) -> None:

@@ -7,6 +7,7 @@ import torch
 
 from harness.attention import backends, dispatch
 from harness.attention.backends import backend, select_backend, used_backends
+from harness.attention.call import Call
 from harness.attention.kernels.c_library import load_library
 from harness.errors import InputError
 from harness.models.attention import attend
@@ -39,7 +40,7 @@ def test_attend_is_the_same_by_all_backends(name: str) -> None:
 
 def test_the_default_is_the_fastest_for_the_device() -> None:
     case = Case(DROPS[0], "renormalize")
-    expected = "eager" if load_library("cpu_masks") is None else "cpu"
+    expected = "eager" if load_library("cpu_fused") is None else "cpu"
     assert select_backend(case.q, case.k, case.v, case.spec, "renormalize", None) == expected
 
 
@@ -49,7 +50,7 @@ def test_unsupported_calls_use_eager(monkeypatch: pytest.MonkeyPatch) -> None:
     trained_mask = case.mask.clone().requires_grad_()
     inputs = case.q, case.k, case.v, case.spec
     assert select_backend(*inputs, "renormalize", trained_mask) == "eager"
-    out = dispatch.drop_attention(*inputs, "renormalize", 0.4, mask=trained_mask)
+    out = dispatch.drop_attention(Call(case.q, case.k, case.v, trained_mask), case.spec, "renormalize", 0.4)
     assert torch.autograd.grad(out.sum(), trained_mask)[0].abs().sum() > 0
     with backend("triton"):
         monkeypatch.setattr("harness.attention.kernels.triton_launch.interpreted", lambda: False)
@@ -62,7 +63,7 @@ def test_keys_and_values_of_fewer_heads_are_broadcast(seqlen: int) -> None:
     case = Case(Drop("element", seqlen_k=seqlen), "renormalize", seqlen_q=seqlen)
     k, v = case.k[:, :1], case.v[:, :1]
     few, many = (
-        dispatch.drop_attention(case.q, *keys_and_values, case.spec, "renormalize", 0.4)
+        dispatch.drop_attention(Call(case.q, *keys_and_values), case.spec, "renormalize", 0.4)
         for keys_and_values in ((k, v), (k.repeat(1, 2, 1, 1), v.repeat(1, 2, 1, 1)))
     )
     torch.testing.assert_close(few, many)

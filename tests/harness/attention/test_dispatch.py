@@ -11,28 +11,25 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from harness.attention import dispatch
-from harness.attention.kernels.c_library import load_library
+from harness.attention.call import Call
 from harness.attention.reference.units import Rescale
-from tests.harness.attention.attention_case import DROPS, LONG_COLUMNS, Case, Drop
+from tests.harness.attention.attention_case import DROPS, LONG_COLUMNS, Case, Drop, needs_compiler
+
+pytestmark = needs_compiler
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("drop", "rescale", "kernel"),
-    [
-        (DROPS[0], "renormalize", dispatch.FUSED), (DROPS[0], "inverse", dispatch.FUSED),
-        (LONG_COLUMNS, "renormalize", dispatch.GATHERED), (DROPS[0], "renormalize", dispatch.MASKED),
-        (DROPS[0], "renormalize", dispatch.MASKED_EAGER),
-    ],
+    ("drop", "rescale"),
+    [(DROPS[0], "renormalize"), (DROPS[0], "inverse"), (Drop("column", 2, seqlen_k=600), "renormalize")],
     ids=str,
-)  # fmt: skip
-def test_compiles_to_one_graph(drop: Drop, rescale: Rescale, kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    skip_without_compiler(kernel)
-    monkeypatch.setattr(dispatch, "_select_kernel", lambda *_, **__: kernel)
-    case = Case(drop, rescale, seqlen_q=200, batch_heads=(5, 6))
+)
+def test_compiles_to_one_graph(drop: Drop, rescale: Rescale) -> None:
+    """Columns that are removed outside of compiled graphs included."""
+    case = Case(drop, rescale, seqlen_q=600, batch_heads=(2, 2))
 
     def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return dispatch.drop_attention(q, k, v, case.spec, rescale, 0.4) * 2
+        return dispatch.drop_attention(Call(q, k, v), case.spec, rescale, 0.4) * 2
 
     expected = call(case.q, case.k, case.v)
     compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
@@ -41,20 +38,15 @@ def test_compiles_to_one_graph(drop: Drop, rescale: Rescale, kernel: str, monkey
 
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize(
-    ("drop", "kernel", "detached", "top"),
-    [
-        (DROPS[0], dispatch.FUSED, False, 0), (DROPS[0], dispatch.FUSED, True, 0), (DROPS[0], dispatch.FUSED, False, 3),
-        (LONG_COLUMNS, dispatch.FUSED, False, 0), (LONG_COLUMNS, dispatch.GATHERED, False, 0),
-        (DROPS[0], dispatch.MASKED, False, 0), (LONG_COLUMNS, dispatch.MASKED_EAGER, False, 0),
-    ],
+    ("drop", "detached", "top"),
+    [(DROPS[0], False, 0), (DROPS[0], True, 0), (DROPS[0], False, 3), (LONG_COLUMNS, False, 0)],
     ids=str,
-)  # fmt: skip
-def test_fake_tensors_match_real_ones(drop: Drop, kernel: str, detached: bool, top: int, transposed: bool) -> None:
+)
+def test_fake_tensors_match_real_ones(drop: Drop, detached: bool, top: int, transposed: bool) -> None:
     """Compilers rely on the shapes, strides and dtypes of both passes' results."""
-    skip_without_compiler(kernel)
     case = Case(drop, "renormalize", seqlen_q=200, batch_heads=(5, 6), transposed=transposed)
     q, k, v = (tensor.detach() for tensor in (case.q, case.k, case.v))
-    inputs: Any = q, k, v, None, *case.spec.flatten(), kernel, None, False, 0.25, detached, top, False
+    inputs: Any = q, k, v, None, *case.spec.flatten(), "cpu", None, False, 0.25, detached, top
     check: Any = torch.library.opcheck
     check(torch.ops.dropbench.drop_attention.default, inputs, test_utils="test_faketensor")
     outputs = torch.ops.dropbench.drop_attention(*inputs)
@@ -77,21 +69,19 @@ class Seen(TorchDispatchMode):
 @pytest.mark.parametrize("rescale", ["renormalize", "inverse"])
 def test_dispatch_modes_see_the_operations_and_change_no_bit(rescale: Rescale) -> None:
     """Without a mode, torch's dispatcher is left out."""
-    skip_without_compiler(dispatch.FUSED)
     results, names = [], set[str]()
     for mode in (Seen(names), nullcontext()):
         case = Case(DROPS[0], rescale, "rows", seqlen_q=200)
         with mode:
-            out = dispatch.drop_attention(case.q, case.k, case.v, case.spec, rescale, 0.4, mask=case.mask)
+            out = dispatch.drop_attention(Call(case.q, case.k, case.v, case.mask), case.spec, rescale, 0.4)
             results.append([out, *torch.autograd.grad(out, (case.q, case.k, case.v), case.d_out)])
     assert {"dropbench::drop_attention", "dropbench::drop_attention_backward"} <= names
     assert all(map(torch.equal, *results))
 
 
 def test_second_derivatives_are_refused() -> None:
-    skip_without_compiler(dispatch.FUSED)
     case = Case(DROPS[0], "renormalize", seqlen_q=200)
-    out = dispatch.drop_attention(case.q, case.k, case.v, case.spec, "renormalize", 0.4)
+    out = dispatch.drop_attention(Call(case.q, case.k, case.v), case.spec, "renormalize", 0.4)
     (gradient,) = torch.autograd.grad(out.square().sum(), case.q, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         gradient.square().sum().backward()
@@ -101,8 +91,3 @@ def test_second_derivatives_are_refused() -> None:
 def test_compilers_leave_the_operations_out_of_cuda_graphs(name: str) -> None:
     """A graph would repeat the seed, a number on the CPU, which compilers do not see."""
     assert torch.Tag.cudagraph_unsafe in getattr(torch.ops.dropbench, name).default.tags
-
-
-def skip_without_compiler(kernel: str) -> None:
-    if kernel != dispatch.MASKED_EAGER and load_library("cpu_masks") is None:
-        pytest.skip("no kernels")

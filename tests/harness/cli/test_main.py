@@ -15,13 +15,12 @@ import pytest
 
 from harness.cli.main import COMMANDS, hoist_plugins, run
 from harness.registry import load
-from harness.settings import Settings
 from tests import forkserver
 from tests.paths import ROOT
 
 PLUGIN = """
 import torch
-from harness import REGULARIZERS, AttentionDrop
+from dropbench import REGULARIZERS, AttentionDrop
 
 
 @REGULARIZERS.register("dropself")
@@ -66,13 +65,13 @@ def test_every_command_of_the_table_exists(name: str, capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["rnu"], "unknown command 'rnu': did you mean run or rank?"),
+        (["rnu"], "unknown command 'rnu': did you mean run?"),
         (["list", "modles"], "'modles' is not one of 'tasks', 'models'"),
         (["list", "models", "--jsn"], "No such option: --jsn"),
         (["list"], "Missing argument"),
-        (["list", "models", "--sites", "vit-digit"], "unknown model 'vit-digit': did you mean vit-digits"),
-        (["list", "models", "--sites", "vit-digits", "--regularizer", "dropky"], "did you mean dropkey"),
-        (["list", "models", "--sites", "vit-digits", "--regularizer", "dropkey:ratio=1"], "ratio=1: input should be"),
+        (["list", "sites", "vit-digit"], "unknown model 'vit-digit': did you mean vit-digits"),
+        (["list", "sites", "vit-digits", "--regularizer", "dropky"], "did you mean dropkey"),
+        (["list", "sites", "vit-digits", "--regularizer", "dropkey:ratio=1"], "ratio=1: input should be"),
         (["--plugin"], "--plugin: expected a Python file"),
         (["run", "quickstrat"], "unknown suite 'quickstrat': did you mean quickstart or quickstart/full?"),
         (["run", "quickstart", "--regularizer", "dropkey:ratio=-0.1"], "ratio=-0.1: input should be greater"),
@@ -95,7 +94,7 @@ def test_every_command_of_the_table_exists(name: str, capsys: pytest.CaptureFixt
         (["run", "--task", "image-classification", "--data", "digit", "--model", "vit-digits"], "did you mean digits"),
         (["run", "--task", "image-classification", "--data", "trec", "--model", "vit-digits"], "trec"),
         (["report", "quickstar"], "did you mean quickstart or quickstart/full?"),
-        (["list", "models", "--sites", "zebra"], "known: bert-base, "),
+        (["list", "sites", "zebra"], "known: bert-base, "),
         (["results", "a\udcff"], r"command 'results a\udcff': expected text in UTF-8"),
         (["results", "a\0"], r"command 'results a\x00': expected text in UTF-8"),
         (["results", "\x1b[2J\nx"], "unknown state, suite or trial id ' [2J x'"),
@@ -110,9 +109,14 @@ def test_every_command_of_the_table_exists(name: str, capsys: pytest.CaptureFixt
             "overrides.epochs=inf: expected text, true, false, or a finite number",
         ),
         (["run", "quickstart", "--sweep", f"window=1..{'9' * 4000}"], "finite number"),
-        (["watch", "--interval", "1e300"], "--interval"),
+        (["status", "--watch", "--usage", "user"], "--usage: expected no --watch"),
         (["gc", "--older-than", "1e300"], "--older-than"),
-        (["submit", "--trials-per-job", "9" * 23], "--trials-per-job"),
+        (["submit", "--preset", "paper"], "--preset: expected a SUITE to enqueue"),
+        (["submit", "--data", "trec"], "--data trec: expected NAME=PATH, or a SUITE to enqueue"),
+        (["submit", "quickstart", "ratio=0.3"], "write suite=quickstart as a filter"),
+        (["compare", "none"], "expected two sides, OLD and NEW, or --rank, not 1"),
+        (["compare", "--by", "ratio"], "--by ratio: expected --rank, too"),
+        (["compare", "--rank", "--examples", "test"], "--examples test: expected no --rank"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(
@@ -165,7 +169,7 @@ def test_a_plug_in_is_listed_wherever_its_option_stands(tmp_path: Path) -> None:
         ("x = (", "my.py:1: SyntaxError"),
         ("\n\nraise ValueError('no')", "my.py:3: ValueError: no"),
         (
-            "from harness import REGULARIZERS\nREGULARIZERS.add('dropkey', 'a:b')",
+            "from dropbench import REGULARIZERS\nREGULARIZERS.add('dropkey', 'a:b')",
             "my.py:2: ValueError: regularizer 'dropkey' is reg",
         ),
     ],
@@ -188,20 +192,6 @@ def test_plug_ins_are_taken_from_anywhere_but_behind_a_double_dash(monkeypatch: 
         "--plugin",
     ]
     assert os.environ["DROPBENCH_PLUGINS"].split(os.pathsep) == ["/a.py", "/b.py", "/c.py"]
-
-
-def test_switches_for_data_are_taken_from_anywhere_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("DROPBENCH_ACCEPT_PARTIAL", "DROPBENCH_TRUST_CACHE"):
-        monkeypatch.setenv(name, "0")
-    assert not Settings.from_environment().trust_cache
-    assert hoist_plugins(["run", "--trust-cache", "x", "--", "--accept-partial"]) == [
-        "run",
-        "x",
-        "--",
-        "--accept-partial",
-    ]
-    settings = Settings.from_payload(Settings.from_environment().to_payload())
-    assert (settings.trust_cache, settings.accept_partial) == (True, False)
 
 
 @pytest.mark.parametrize("kind", ["tasks", "models", "data", "regularizers", "schedules", "suites"])

@@ -37,16 +37,8 @@ slow = pytest.mark.slow
         ("submitit", "run quickstart", "this command needs submitit: `pip install dropbench`"),
         ("timm", "run quickstart", "model 't2t-vit-digits' needs timm: `pip install dropbench`"),
         ("torchvision", "run quickstart", "task 'image-classification' needs torchvision: `pip install dropbench`"),
-        pytest.param("mmengine", DETECTION, f"task 'object-detection' needs mmengine: {MMDET}", marks=slow),
         pytest.param("mmdet", DETECTION, f"task 'object-detection' needs mmdet: {MMDET}", marks=slow),
-        pytest.param("fairseq", TRANSLATION, f"task 'translation' needs fairseq: {FAIRSEQ}", marks=slow),
         pytest.param("sacrebleu", TRANSLATION, f"task 'translation' needs sacrebleu: {FAIRSEQ}", marks=slow),
-        pytest.param(
-            "transformers",
-            "run --task text-classification --data trec-synthetic --model bert-tiny --preset mini",
-            "model 'bert-tiny' needs transformers: `pip install 'dropbench[transformers]'`",
-            marks=slow,
-        ),
         pytest.param(
             "seqeval",
             "run --task sequence-labelling --data wnut17-synthetic --model text-transformer --preset mini",

@@ -13,6 +13,7 @@ from harness.attention.reference.sdpa import additive, allowed_keys, attention_w
 from harness.attention.reference.units import Unit
 from harness.models.attention import attend
 from harness.regularizers.base import Site
+from tests.covering import each_pair
 from tests.harness.given import drop_site, given_drop, site_with
 
 UNITS: tuple[Unit, ...] = get_args(Unit)
@@ -40,10 +41,12 @@ def test_causal_equals_sdpa_if_queries_and_keys_differ_in_number(queries: int, k
         torch.testing.assert_close(out, expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("kind", [torch.bool, torch.float64])
-@pytest.mark.parametrize("shape", [(2, 3, 5, 5), (2, 1, 1, 5), (1, 3, 5, 5), (5, 5)])
-@pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize("causal", [False, True])
+@each_pair(
+    kind=[torch.bool, torch.float64],
+    shape=[(2, 3, 5, 5), (2, 1, 1, 5), (1, 3, 5, 5), (5, 5)],
+    training=[False, True],
+    causal=[False, True],
+)
 def test_masks_of_every_shape(kind: torch.dtype, shape: tuple[int, ...], training: bool, causal: bool) -> None:
     """If nothing is dropped, attention equals SDPA with the expanded mask, in training and in evaluation."""
     q, k, v = qkv(5, 5)

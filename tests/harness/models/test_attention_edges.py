@@ -11,6 +11,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from harness.attention.reference.units import Rescale, Unit
 from harness.models.attention import attend
+from tests.covering import each_pair
 from tests.harness.given import TOKENS, drop_site, given_drop, masks, qkv, site_of, site_with
 
 UNITS: tuple[Unit, ...] = get_args(Unit)
@@ -56,9 +57,7 @@ def test_only_padding_is_kept(padding: float) -> None:
         torch.testing.assert_close(out, expected, rtol=0, atol=1e-6)
 
 
-@each_unit
-@each_rescale
-@pytest.mark.parametrize("kind", ["boolean", "-inf"])
+@each_pair(unit=UNITS, rescale=RESCALES, kind=["boolean", "-inf"])
 def test_a_fully_masked_row_gives_0_and_finite_gradients(unit: Unit, rescale: Rescale, kind: str) -> None:
     leaves = qkv()
     mask = torch.ones(2, 1, TOKENS, TOKENS, dtype=torch.bool)
@@ -109,10 +108,7 @@ def test_one_key(unit: Unit) -> None:
     assert 0.3 < dropped.float().mean() < 0.7
 
 
-@each_unit
-@each_rescale
-@pytest.mark.parametrize("window", [1, 2, 50])
-@pytest.mark.parametrize("ratio", [1e-9, 0.5, 0.99, 0.999999999])
+@each_pair(unit=UNITS, rescale=RESCALES, window=[1, 2, 50], ratio=[1e-9, 0.5, 0.99, 0.999999999])
 def test_extreme_ratios_and_windows_longer_than_the_sequence(
     unit: Unit, rescale: Rescale, window: int, ratio: float
 ) -> None:
@@ -129,10 +125,7 @@ def test_extreme_ratios_and_windows_longer_than_the_sequence(
         torch.testing.assert_close(out, attend(q, k, v, site, training=False))
 
 
-@each_unit
-@each_rescale
-@each_mask
-@pytest.mark.parametrize("training", [False, True])
+@each_pair(unit=UNITS, rescale=RESCALES, mask=[*masks()], training=[False, True])
 def test_empty_batch(unit: Unit, rescale: Rescale, mask: str, training: bool) -> None:
     leaves = qkv(batch=0)
     q, k, v = leaves
@@ -166,14 +159,13 @@ def test_a_grid_smaller_than_the_block(unit: Unit, rescale: Rescale) -> None:
 # Precision.
 
 
-@each_rescale
-@each_mask
-@pytest.mark.parametrize("columns", [False, True])
-@pytest.mark.parametrize(
-    ("dtype", "tolerance"), [(torch.float16, 4e-3), (torch.bfloat16, 3e-2), (torch.float64, 1e-12)]
-)
-def test_other_precisions(rescale: Rescale, mask: str, columns: bool, dtype: torch.dtype, tolerance: float) -> None:
+TOLERANCES = {torch.float16: 4e-3, torch.bfloat16: 3e-2, torch.float64: 1e-12}
+
+
+@each_pair(rescale=RESCALES, mask=[*masks()], columns=[False, True], dtype=[*TOLERANCES])
+def test_other_precisions(rescale: Rescale, mask: str, columns: bool, dtype: torch.dtype) -> None:
     """The output has the dtype, and equals that in float64 up to the precision of the dtype."""
+    tolerance = TOLERANCES[dtype]
     dropped = torch.rand(2, 2, 1 if columns else TOKENS, TOKENS, generator=torch.Generator().manual_seed(3)) < 0.5
     site = site_with(given_drop(dropped, rescale, ratio=0.5))
     leaves = qkv(dtype=dtype)
@@ -190,9 +182,7 @@ def test_other_precisions(rescale: Rescale, mask: str, columns: bool, dtype: tor
     torch.testing.assert_close(out.double(), exact, rtol=tolerance, atol=tolerance)
 
 
-@each_unit
-@each_rescale
-@each_mask
+@each_pair(unit=UNITS, rescale=RESCALES, mask=[*masks()])
 def test_autocast(unit: Unit, rescale: Rescale, mask: str) -> None:
     """Mixed precision: parameters and masks are float32, attention is bfloat16, as in evaluation."""
     leaves = qkv()
@@ -210,10 +200,7 @@ def test_autocast(unit: Unit, rescale: Rescale, mask: str) -> None:
 # NaN in, NaN out.
 
 
-@each_unit
-@each_rescale
-@each_mask
-@pytest.mark.parametrize("where", ["q", "k", "v", "mask"])
+@each_pair(unit=UNITS, rescale=RESCALES, mask=[*masks()], where=["q", "k", "v", "mask"])
 def test_nan_propagates(unit: Unit, rescale: Rescale, mask: str, where: str) -> None:
     """A NaN reaches each output that depends on it, in evaluation and independently of what is dropped.
 

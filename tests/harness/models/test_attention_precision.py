@@ -9,11 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.attention import dispatch
+from harness.attention import gathered
 from harness.attention.backends import backend
 from harness.attention.reference.units import Rescale, Unit
 from harness.models.attention import attend
 from harness.regularizers.base import Site
+from tests.covering import each_pair
 from tests.harness.attention.attention_case import needs_compiler, needs_triton
 from tests.harness.attention.reference import scalar_loops
 from tests.harness.given import drop_site, given_drop, site_with
@@ -27,10 +28,6 @@ DROPS: list[tuple[Unit | None, Rescale]] = [
 """None: a mask of one's own, which no backend but `eager` computes."""
 BATCH, HEADS, QUERIES, KEYS, SIZE, RATIO = 1, 2, 3, 6, 4, 0.4
 SHAPE = BATCH, HEADS, QUERIES, KEYS
-
-each_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
-each_mask = pytest.mark.parametrize("mask_dtype", MASKS, ids=str)
-each_drop = pytest.mark.parametrize(("unit", "rescale"), DROPS)
 
 
 def site_for(unit: Unit | None, rescale: Rescale) -> Site:
@@ -96,29 +93,25 @@ def check(
         assert error <= 4 * torch.finfo(dtype).eps + 32 * torch.finfo(computed).eps
 
 
-@pytest.mark.parametrize(
-    ("unit", "rescale", "storage"),
-    [
-        pytest.param(*drop, storage, marks=() if storage == "eager" else needs_compiler)
-        for drop in DROPS
-        for storage in (("eager",) if drop[0] is None else ("eager", "stored", "recomputed"))
-    ],
-)
-@each_mask
-@each_dtype
+PATHS = [(*drop, name) for drop in DROPS for name in (("eager",) if drop[0] is None else ("eager", "cpu"))]
+
+
+@needs_compiler
+@each_pair(path=PATHS, mask_dtype=MASKS, dtype=DTYPES)
 def test_training_is_exact_up_to_rounding(
-    dtype: torch.dtype, mask_dtype: torch.dtype | None, unit: Unit | None, rescale: Rescale, storage: str,
+    dtype: torch.dtype,
+    mask_dtype: torch.dtype | None,
+    path: tuple[Unit | None, Rescale, str],
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    if storage == "recomputed":
-        monkeypatch.setattr(dispatch, "MIN_FUSED_PAIRS", 0)
-        monkeypatch.setattr(dispatch, "should_gather", lambda *_: True)
-    with backend("eager" if storage == "eager" else "cpu"):
+) -> None:
+    unit, rescale, name = path
+    monkeypatch.setattr(gathered, "MIN_SEQLEN", 0)
+    with backend(name):
         check(dtype, mask_dtype, unit, rescale)
 
 
-@each_mask
-@each_dtype
+@pytest.mark.parametrize("mask_dtype", MASKS, ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_evaluation_is_exact_up_to_rounding(dtype: torch.dtype, mask_dtype: torch.dtype | None) -> None:
     check(dtype, mask_dtype, "element", "inverse", training=False)
 
@@ -132,12 +125,11 @@ def test_triton_is_exact_up_to_rounding(rescale: Rescale) -> None:
             check(dtype, mask_dtype, "element", rescale)
 
 
-@each_drop
-@each_dtype
-@pytest.mark.parametrize("mask_dtype", DTYPES, ids=str)
+@each_pair(drop=DROPS, dtype=DTYPES, mask_dtype=DTYPES)
 def test_a_mask_gets_gradients_in_its_own_dtype(
-    dtype: torch.dtype, mask_dtype: torch.dtype, unit: Unit | None, rescale: Rescale
+    dtype: torch.dtype, mask_dtype: torch.dtype, drop: tuple[Unit | None, Rescale]
 ) -> None:
+    unit, rescale = drop
     for training in (True, False):
         leaves, mask = inputs(dtype, mask_dtype)
         assert mask is not None
@@ -150,13 +142,11 @@ def test_a_mask_gets_gradients_in_its_own_dtype(
         assert grad.abs().sum() > 0
 
 
-@each_drop
-@pytest.mark.parametrize("mask_dtype", [None, torch.bool, torch.float32], ids=str)
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("training", [False, True])
+@each_pair(drop=DROPS, mask_dtype=[None, torch.bool, torch.float32], causal=[False, True], training=[False, True])
 def test_without_keys_the_output_is_0(
-    unit: Unit | None, rescale: Rescale, mask_dtype: torch.dtype | None, causal: bool, training: bool
+    drop: tuple[Unit | None, Rescale], mask_dtype: torch.dtype | None, causal: bool, training: bool
 ) -> None:
+    unit, rescale = drop
     (q, k, v), _ = inputs(torch.float32, None)
     mask = None if mask_dtype is None else torch.ones(1, 1, QUERIES, 0, dtype=mask_dtype)
     site, shapes = site_for(unit, rescale), []

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import math
-import os
-import shutil
 from collections.abc import Callable
-from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -17,18 +13,16 @@ from torch.utils.checkpoint import checkpoint
 from harness.attention.reference.units import Rescale, Unit
 from harness.models.attention import attend
 from harness.regularizers.base import Site
+from tests.covering import each_pair
 from tests.harness.given import TOKENS, drop_site, masks, qkv, site_of
 
 UNITS: tuple[Unit, ...] = get_args(Unit)
 RESCALES: tuple[Rescale, ...] = get_args(Rescale)
 each_unit = pytest.mark.parametrize("unit", UNITS)
 each_rescale = pytest.mark.parametrize("rescale", RESCALES)
-each_mask = pytest.mark.parametrize("mask", list(masks()))
 
 
-@each_unit
-@each_rescale
-@each_mask
+@each_pair(unit=UNITS, rescale=RESCALES, mask=[*masks()])
 def test_views_equal_contiguous_tensors(unit: Unit, rescale: Rescale, mask: str) -> None:
     site = site_of(unit, rescale)
     tensors = [leaf.detach() for leaf in qkv()]
@@ -88,32 +82,6 @@ def test_compile_in_one_graph(unit: Unit, rescale: Rescale, mask: str) -> None:
             torch.autograd.grad(out.sum(), leaves), torch.autograd.grad(expected.sum(), leaves), strict=True
         ):
             torch.testing.assert_close(grad, expected_grad)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")  # torch itself
-@pytest.mark.skipif(shutil.which(os.environ.get("CXX", "g++")) is None, reason="torch.compile needs a C++ compiler")
-def test_compiled_code_has_the_same_drop_rates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Generated code draws other random numbers. Blocks use the most of torch's operations."""
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr("torch._inductor.config.cpp_cache_precompile_headers", False)
-    monkeypatch.setattr("torch._inductor.config.compile_threads", 1)
-    torch._dynamo.reset()
-    site = drop_site("block", ratio=0.4, window=2, grid=(2, 4))
-    samples, keys = 4000, 8
-    compiled = torch.compile(attention_with(site), fullgraph=True)
-    q, k, v = (
-        torch.zeros(samples, 2, keys, 1),
-        torch.zeros(samples, 2, keys, 1),
-        torch.eye(keys).expand(samples, 2, -1, -1),
-    )
-    kept = (compiled(q, k, v, torch.ones(1, 1, 1, keys, dtype=torch.bool), True)[..., -1, :] > 0).double().flatten(0, 1)
-    # Three possible blocks: columns 0-1, 1-2 and 2-3 of both rows. A row with the outer two would lose all its keys.
-    gamma = 0.4 / 4 * 8 / 3
-    all_dropped = gamma**2
-    exact = torch.tensor([1 - gamma, (1 - gamma) ** 2, (1 - gamma) ** 2, 1 - gamma], dtype=torch.float64)
-    exact = exact.repeat(2) + all_dropped
-    assert ((kept.mean(0) - exact).abs() < 4.5 * kept.std(0) / math.sqrt(len(kept))).all()
 
 
 @pytest.mark.slow

@@ -10,32 +10,24 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from harness.attention import dispatch
 from harness.attention.backends import backend, used_backends
 from harness.attention.reference.units import Rescale, Unit
 from harness.models.attention import attend
 from harness.regularizers.base import Site
-from harness.regularizers.spec import build_regularizer
+from tests.covering import each_pair
 from tests.harness.attention.attention_case import needs_compiler
 from tests.harness.attention.reference import scalar_loops
-from tests.harness.given import TOKENS, masks, qkv, site_of, site_with
+from tests.harness.given import TOKENS, masks, qkv, site_of
 
 UNITS: tuple[Unit, ...] = get_args(Unit)
 RESCALES: tuple[Rescale, ...] = get_args(Rescale)
 each_unit = pytest.mark.parametrize("unit", UNITS)
-each_rescale = pytest.mark.parametrize("rescale", [each for each in RESCALES if each != "detached"])
+OTHERS = [each for each in RESCALES if each != "detached"]
+each_rescale = pytest.mark.parametrize("rescale", OTHERS)
 """`detached` has a gradient of its own (test_drop_masks and the tests of methods)."""
 each_mask = pytest.mark.parametrize("mask", list(masks()))
 STEP = 1e-5
 jvp: Any = torch.func.jvp  # of two results, or three with `has_aux`
-
-
-@pytest.fixture(params=["stored", "recomputed"])
-def storage(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calls of which kernels would keep the mask, and calls of which they would recompute it."""
-    if request.param == "recomputed":
-        monkeypatch.setattr(dispatch, "MIN_FUSED_PAIRS", 0)
-        monkeypatch.setattr(dispatch, "should_gather", lambda *_: True)
 
 
 def inputs(mask: str) -> tuple[list[Tensor], list[Tensor], Tensor | None]:
@@ -82,10 +74,7 @@ def finite_difference(call: Callable[..., Tensor], primals: list[Tensor], tangen
     return (above - below).nan_to_num() / (2 * STEP)
 
 
-@pytest.mark.usefixtures("storage")
-@each_unit
-@each_rescale
-@each_mask
+@each_pair(unit=UNITS, rescale=OTHERS, mask=[*masks()])
 def test_forward_mode(unit: Unit, rescale: Rescale, mask: str) -> None:
     site = site_of(unit, rescale)
     primals, tangents, boolean = inputs(mask)
@@ -99,9 +88,7 @@ def test_forward_mode(unit: Unit, rescale: Rescale, mask: str) -> None:
     torch.testing.assert_close(tangent.double(), expected, rtol=1e-4, atol=1e-4)
 
 
-@each_unit
-@each_rescale
-@each_mask
+@each_pair(unit=UNITS, rescale=OTHERS, mask=[*masks()])
 def test_gradients(unit: Unit, rescale: Rescale, mask: str) -> None:
     """`torch.func.grad` equals autograd, and forward over reverse mode the finite difference of gradients."""
     site = site_of(unit, rescale)
@@ -125,10 +112,7 @@ def test_gradients(unit: Unit, rescale: Rescale, mask: str) -> None:
         torch.testing.assert_close(product.double(), (up - down) / (2 * STEP), rtol=1e-3, atol=1e-3)
 
 
-@each_unit
-@each_rescale
-@pytest.mark.parametrize("mask", ["none", "padding", "bias and -inf"])
-@pytest.mark.parametrize("randomness", ["same", "different"])
+@each_pair(unit=UNITS, rescale=OTHERS, mask=["none", "padding", "bias and -inf"], randomness=["same", "different"])
 def test_gradients_per_sample(unit: Unit, rescale: Rescale, mask: str, randomness: str) -> None:
     """`vmap` of `grad` equals a loop over the samples, with one seed for all or one for each."""
     site = site_of(unit, rescale)
@@ -164,23 +148,6 @@ def test_evaluation(mask: str) -> None:
 
     _, tangent = jvp(call, tuple(primals), tuple(tangents))
     torch.testing.assert_close(tangent.double(), finite_difference(call, primals, tangents), rtol=1e-4, atol=1e-4)
-
-
-def test_learned_dropout() -> None:
-    torch.manual_seed(0)
-    site = site_with(None)
-    site.width = 8
-    module = build_regularizer("learned-dropout", mask_rounding="none").site_module(site)
-    assert module is not None
-    x, direction = torch.randn(2, 2, 5, 8, dtype=torch.float64).unbind()
-    module.double()
-
-    def call(x: Tensor) -> Tensor:
-        out: Tensor = module(x, training=False)
-        return out
-
-    _, tangent = jvp(call, (x,), (direction,))
-    torch.testing.assert_close(tangent, finite_difference(call, [x], [direction]), rtol=1e-4, atol=1e-6)
 
 
 @needs_compiler

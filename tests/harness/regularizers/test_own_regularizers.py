@@ -9,9 +9,10 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor, nn
 
+from harness.attention.call import Call
 from harness.errors import InputError
 from harness.models.regularize import regularize
-from harness.regularizers.around import AroundAttention, PlainAttention
+from harness.regularizers.around import AroundAttention, Attention, PlainAttention
 from harness.regularizers.base import Regularizer, Site, SiteKind, Stage
 from harness.regularizers.composition import Composition, Part
 from harness.regularizers.drop import AttentionDrop
@@ -56,9 +57,8 @@ class Narrow(AroundAttention):
     stage: ClassVar[Stage] = "values"
     ratio: float = 0.1
 
-    def around(self, q: Tensor, k: Tensor, v: Tensor, site: Site, inner: Any, **options: Any) -> Tensor:
-        out: Tensor = inner(q, k, v, **options)
-        return out[:, :, :1]
+    def around(self, call: Call, site: Site, inner: Attention) -> Tensor:
+        return inner(call)[:, :, :1]
 
 
 class FirstChannel(OutputDrop):

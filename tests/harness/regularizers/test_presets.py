@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from torch import Tensor
 
@@ -10,6 +9,7 @@ from harness.models.attention import attend
 from harness.regularizers.base import Site
 from harness.regularizers.schedules import constant
 from harness.regularizers.spec import build_regularizer
+from tests.covering import each_pair
 from tests.harness.regularizers.methods import reference
 
 BATCH, HEADS, RATIO = 3, 2, 0.5
@@ -31,9 +31,7 @@ def preset_site(name: str) -> Site:
     return site
 
 
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("mask", ["none", "padding", "bias", "of heads"])
-@pytest.mark.parametrize("name", ["none", *DROPS])
+@each_pair(name=["none", *DROPS], mask=["none", "padding", "bias", "of heads"], causal=[False, True])
 def test_values_and_gradients_equal_the_formula(name: str, mask: str, causal: bool) -> None:
     given, site = reference.masks(BATCH, HEADS)[mask], preset_site(name)
     q, k, v = reference.qkv(BATCH, HEADS)

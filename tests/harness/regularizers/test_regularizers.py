@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,6 +21,7 @@ from harness.regularizers.base import Regularizer, Site
 from harness.regularizers.drop import AttentionDrop
 from harness.regularizers.spec import build_regularizer
 from harness.trials.plugins import load_plugins
+from tests.covering import cover, pairwise
 from tests.harness.given import site_with
 from tests.paths import DOCS, ROOT
 
@@ -77,6 +80,11 @@ every = pytest.mark.parametrize("site", EVERY, indirect=True)
 dropping = pytest.mark.parametrize("site", [*DROPPING, "documented"], indirect=True)
 
 
+def across(*parameters: str, cases: list[tuple[Any, ...]]) -> pytest.MarkDecorator:
+    """Parametrize a test by a site and other parameters."""
+    return pytest.mark.parametrize(("site", *parameters), cases, indirect=["site"])
+
+
 def qkv(tokens: int = TOKENS) -> tuple[Tensor, Tensor, Tensor]:
     generator = torch.Generator().manual_seed(0)
     q, k, v = (
@@ -102,13 +110,13 @@ def masks() -> dict[str, Tensor | None]:
     }
 
 
-each_mask = pytest.mark.parametrize("mask", list(masks()))
-each_causal = pytest.mark.parametrize("causal", [False, True])
+IN_EVALUATION = cover(
+    product(EVERY, masks(), [False, True]), lambda case: [case[0], case[1:]]
+)  # one path for all regularizers
+IN_TRAINING = pairwise([*DROPPING, "documented"], [*masks()], [False, True])
 
 
-@every
-@each_mask
-@each_causal
+@across("mask", "causal", cases=IN_EVALUATION)
 def test_evaluation_is_sdpa_and_draws_nothing(site: Site, mask: str, causal: bool) -> None:
     q, k, v = qkv()
     before = torch.get_rng_state()
@@ -129,9 +137,7 @@ def test_ratio_0_equals_none(site: Site) -> None:
     assert torch.equal(attend(q, k, v, site, training=True), scaled_dot_product_attention(q, k, v))
 
 
-@dropping
-@each_mask
-@each_causal
+@across("mask", "causal", cases=IN_TRAINING)
 def test_training_differs_from_evaluation_and_from_draw_to_draw(site: Site, mask: str, causal: bool) -> None:
     q, k, v = qkv()
     torch.manual_seed(0)
@@ -155,9 +161,7 @@ def test_a_seed_repeats_it(site: Site) -> None:
     assert torch.equal(draw(0, site), draw(0, copy.deepcopy(site)))
 
 
-@dropping
-@each_mask
-@each_causal
+@across("mask", "causal", cases=IN_TRAINING)
 def test_gradients_are_finite(site: Site, mask: str, causal: bool) -> None:
     q, k, v = qkv()
     given = masks()[mask]
@@ -172,10 +176,7 @@ def test_gradients_are_finite(site: Site, mask: str, causal: bool) -> None:
         assert leaf.grad.abs().sum() > 0
 
 
-@dropping
-@each_mask
-@each_causal
-@pytest.mark.parametrize("tokens", [TOKENS, 4])
+@across("mask", "causal", "tokens", cases=pairwise([*DROPPING, "documented"], [*masks()], [False, True], [TOKENS, 4]))
 def test_hidden_keys_never_get_weight(site: Site, mask: str, causal: bool, tokens: int) -> None:
     """Self attention and cross attention: hidden keys may hold anything finite, and no gradient reaches them."""
     given = masks()[mask]
@@ -228,17 +229,12 @@ def test_regularizers_are_frozen_and_closed(site: Site) -> None:
     assert type(regularizer)(**regularizer.model_dump()) == regularizer
 
 
-@pytest.mark.parametrize("name", list(REGULARIZERS))
-def test_every_regularizer_says_what_it_is(name: str) -> None:
-    assert len(REGULARIZERS.entry(name).help) > 10
-
-
-@pytest.mark.parametrize("name", list(REGULARIZERS))
-def test_every_regularizer_is_documented_with_its_parameters(name: str) -> None:
+def test_every_regularizer_has_a_help_and_is_documented_with_its_parameters() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    assert f"`{name}`" in text
-    for parameter in type(build_regularizer(name)).model_fields:
-        assert f"`{parameter}`" in text
+    for name in REGULARIZERS:
+        assert len(REGULARIZERS.entry(name).help) > 10
+        names = [name, *type(build_regularizer(name)).model_fields]
+        assert [each for each in names if f"`{each}`" not in text] == []
 
 
 def test_blocks_and_crosses_need_a_grid_that_they_do_not_cover() -> None:

@@ -46,8 +46,6 @@ def test_a_single_layer_has_the_ratio(name: str) -> None:
     assert ratios(name, 0.3, 1) == [0.3]
 
 
-def test_aliases_and_unknown_names() -> None:
-    assert SCHEDULES.get("down") is SCHEDULES.get("decreasing")
-    assert SCHEDULES.get("up") is SCHEDULES.get("increasing")
+def test_unknown_names() -> None:
     with pytest.raises(InputError, match="did you mean decreasing"):
         SCHEDULES.get("decresing")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -23,6 +22,7 @@ from harness.training.engine import run_trial
 from harness.trials.task import TASKS, Split
 from harness.trials.trial import Trial, TrialRequest
 from tasks.images.image_classification import ImageClassification
+from tests.paths import ROOT
 from tests.patience import PATIENCE
 
 SMALL = {"steps": 4, "evaluate_every": 2, "batch_size": 32, "model.depth": 1, "model.embed_dim": 16}
@@ -70,7 +70,7 @@ def test_predictions_of_another_trial_or_split_are_refused(tmp_path: Path) -> No
 
 
 class Silent(ImageClassification):
-    """A task whose `evaluate` records nothing, as plug-ins of earlier versions."""
+    """A task whose `evaluate` records nothing."""
 
     name = "silent"
 
@@ -149,21 +149,13 @@ if __name__ == "__main__":
 
 @pytest.mark.slow
 def test_processes_that_train_together_write_each_example_once(tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    (tmp_path / "script.py").write_text(SCRIPT)
-    processes = [
-        subprocess.Popen(
-            [sys.executable, str(tmp_path / "script.py"), str(tmp_path / "runs")],
-            env={
-                **os.environ, "PYTHONPATH": str(Path.cwd()), "RANK": str(rank), "LOCAL_RANK": str(rank),
-                "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
-            },
-        )
-        for rank in range(2)
-    ]  # fmt: skip
-    assert [process.wait(PATIENCE) for process in processes] == [0, 0]
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    command = [*launch, str(script), str(tmp_path / "runs")]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 0, done.stderr[-2000:]
     directory = RunDirectory(tmp_path / "runs" / make().id)
     predictions = load_predictions(directory, "test")
     assert predictions is not None

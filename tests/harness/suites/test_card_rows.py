@@ -30,10 +30,9 @@ def test_there_is_a_suite_for_each_domain() -> None:
 
 
 @pytest.mark.parametrize("suite", FIELD)
-@pytest.mark.parametrize("name", list(REGULARIZERS))
-def test_every_regularizer_is_in_every_field_suite(suite: str, name: str) -> None:
-    rows = [row for row in load_suite(suite).rows if row.trial["regularizer"] == name]
-    assert len(rows) == 1
+def test_every_regularizer_is_in_every_field_suite(suite: str) -> None:
+    names = [row.trial["regularizer"] for row in load_suite(suite).rows]
+    assert [name for name in REGULARIZERS if names.count(name) != 1] == []
 
 
 def test_the_parameters_are_those_of_the_card() -> None:
@@ -47,9 +46,11 @@ def test_the_parameters_are_those_of_the_card() -> None:
 
 
 def test_a_row_keeps_what_it_sets_itself() -> None:
-    first, second, *others = with_card_rows([row("dropkey", params={"window": 2}), row("dropkey-block", schedule="up")])
+    first, second, *others = with_card_rows(
+        [row("dropkey", params={"window": 2}), row("dropkey-block", schedule="increasing")]
+    )
     assert first.trial == {"regularizer": "dropkey", "schedule": "decreasing", "params": {"ratio": 0.3, "window": 2}}
-    assert second.trial["schedule"] == "up"
+    assert second.trial["schedule"] == "increasing"
     assert {first.label, second.label} == {"mine"}
     assert {"dropkey", "dropkey-block"}.isdisjoint(row.trial["regularizer"] for row in others)
     assert "dropkey-cross" in {row.label for row in others}

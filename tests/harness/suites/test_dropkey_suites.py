@@ -6,7 +6,7 @@ import pytest
 
 from harness.analysis.occlusion import LOSSES
 from harness.suites.cell import SuiteOptions
-from harness.suites.suite import load_suite, suite_names
+from harness.suites.suite import load_suite
 
 TABLES = {
     "table1": """
@@ -77,49 +77,6 @@ def test_the_published_cells_are_those_of_the_source(name: str) -> None:
     assert values == {row[0]: row[-1].split() for row in rows}
 
 
-@pytest.mark.parametrize("name", ["table1", "table2"])
-def test_rows_match_their_labels(name: str) -> None:
-    for cell in load_suite(f"dropkey/{name}").cells(SuiteOptions(preset="paper")):
-        size = cell.row.split()[0].lower()
-        assert cell.request.model == {"t2t": "t2t-vit-", "volod": "volo-d"}[size.rstrip("0123456789")[:5]] + (
-            size.removeprefix("t2t").removeprefix("volod")
-        )
-        assert cell.request.regularizer == cell.row.split()[-1].lower()
-        assert cell.request.params["ratio"] == 0.3
-
-
-@pytest.mark.parametrize(
-    "name", [name for name in suite_names() if name.startswith("dropkey/") and name != "dropkey/table1"]
-)
-def test_the_ratio_decreases_in_all_experiments_after_table_1(name: str) -> None:
-    cells = [cell for cell in load_suite(name).cells(SuiteOptions()) if cell.request.regularizer != "none"]
-    assert {cell.request.schedule for cell in cells} == {"decreasing"}
-
-
-@pytest.mark.parametrize("name", ["table1", "table2", "table3", "table5", "fig3", "fig4", "fig5"])
-def test_dropkey_is_finetuned_on_all_data_sets_of_image_classification(name: str) -> None:
-    for cell in load_suite(f"dropkey/{name}").cells(SuiteOptions(preset="paper")):
-        assert cell.request.align == ("finetune" if cell.request.regularizer == "dropkey" else "none")
-
-
-def test_what_the_published_tables_leave_open_is_in_their_notes() -> None:
-    notes = {name: " ".join(load_suite(f"dropkey/{name}").notes) for name in TABLES}
-    assert (
-        "For VOLOd1 on CIFAR100 with a decreasing ratio the source prints 78.6 and 79.2 in Table 2" in notes["table1"]
-    )
-    assert "For VOLOd1 the source prints 79.0 and 79.6 in Table 1" in notes["table2"]
-    assert "outlook attention (4 of VOLOd1's 18 layers; 2 of 6 in mini)" in notes["table2"]
-    for name in ("table6", "table7", "table8"):
-        assert "finetune stage of DropKey for image classification alone; here there is none" in notes[name]
-
-
-def test_the_columns_of_table_2_are_units_and_windows() -> None:
-    cells = list(load_suite("dropkey/table2").cells(SuiteOptions()))[:5]
-    points = [(cell.request.params.get("unit", "element"), cell.request.params.get("window", 1)) for cell in cells]
-    assert points == [("element", 1), ("block", 3), ("block", 5), ("cross", 1), ("cross", 3)]
-    assert {cell.request.schedule for cell in cells} == {"decreasing"}
-
-
 def test_the_columns_of_table_3_are_measured_on_the_same_trials() -> None:
     cells = list(load_suite("dropkey/table3").cells(SuiteOptions()))
     assert [cell.metric for cell in cells[:6]] == [f"occlusion/accuracy@{loss:g}" for loss in LOSSES]
@@ -140,24 +97,3 @@ def test_figure_3_is_over_the_ratio_and_starts_without_a_regularizer() -> None:
         assert cell.request.regularizer == (cell.row.split()[-1].lower() if ratio else "none")
         assert cell.column.split(", ")[0].lower() == cell.request.data
     assert [(cell.row, cell.column) for cell in cells if cell.published] == [("T2T14 + DropKey", "CIFAR100, 0.3")]
-
-
-@pytest.mark.parametrize("name", ["fig4", "fig5"])
-def test_the_trials_of_figures_are_those_of_table_1(name: str) -> None:
-    def trials(suite: str, column: str) -> set[str]:
-        cells = load_suite(f"dropkey/{suite}").cells(SuiteOptions(models=("t2t-vit-14",)))
-        return {cell.request.model_dump_json() for cell in cells if cell.column == column}
-
-    column = {"fig4": "last layer", "fig5": "largest weight against even ones"}[name]
-    assert trials("table1", "CIFAR100, scheduled ↓") <= trials(name, column)
-
-
-def test_the_trials_of_figure_6_are_those_of_table_7() -> None:
-    requests = [
-        {cell.request.model_dump_json() for cell in load_suite(f"dropkey/{name}").cells(SuiteOptions(preset=preset))}
-        for preset in ("mini", "paper")
-        for name in ("table7", "fig6")
-    ]
-    assert requests[0] == requests[1]
-    assert requests[2] == requests[3]
-    assert len(requests[0]) == len(requests[2]) == 3

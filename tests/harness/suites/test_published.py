@@ -72,13 +72,6 @@ def test_the_cells_of_other_sources_are_those_of_their_readmes(listed: list[dict
         assert [item["value"] for item in others if item["suite"] == name] == values
 
 
-def test_standard_deviations_are_listed_with_their_values(listed: list[dict[str, Any]]) -> None:
-    values = [(item["value"], item["std"]) for item in listed if item["suite"] == "dropkey/table5"]
-    assert len(values) == 20
-    assert {(81.76, 0.05), (84.53, 0.03), (85.38, 0.06)} < set(values)
-    assert all(item["std"] is None for item in listed if item["suite"] != "dropkey/table5")
-
-
 def test_conditions_distinguish_cells(listed: list[dict[str, Any]]) -> None:
     """Recipe changes of a row are conditions; those of a preset are not."""
     classified = [

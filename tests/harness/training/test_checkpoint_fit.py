@@ -15,7 +15,8 @@ from harness.runs.run_directory import RunDirectory
 from harness.training import checkpoint
 from harness.trials.trial import Trial
 from tests.damage import damage
-from tests.harness.training.test_engine import after, make, run
+from tests.harness.training.test_engine import make
+from tests.training import after, run
 
 State = dict[str, Any]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import random
 import signal
-import time
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,26 +20,25 @@ from harness.training import data_loading as module
 from harness.training.data_loading import SplitBatches, StepBatches, max_workers_in_memory, prefetch, spare_cores
 from harness.trials.task import TASKS, Task
 from harness.trials.trial import TrialRequest
+from tests.patience import wait
 
 CPU, OTHER = torch.device("cpu"), torch.device("meta")
 
 
-class Slow(Dataset[Any]):
-    """Batches of their number and the process that made them, which took so long."""
-
-    def __init__(self, seconds: float = 0.0) -> None:
-        self.seconds = seconds
+class Numbers(Dataset[Any]):
+    """Batches of their number and the process that made them."""
 
     def __getitem__(self, key: int) -> Any:
-        time.sleep(self.seconds)
         if key == 99:
             raise InputError("images/99.jpg: the image is damaged")
         return {"key": key, "process": os.getpid(), "pixels": torch.full((2, 3), key)}
 
 
 def makers(keys: range, device: torch.device = CPU, seconds: float = 0.0, **settings: Any) -> list[int]:
-    """The processes that made the batches of those keys."""
-    found = list(prefetch(Slow(seconds), keys, Settings(**settings), device))
+    """Return the processes that made the batches of `keys`, the first of which seems to take `seconds`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "time", SimpleNamespace(perf_counter=iter([0.0, seconds]).__next__))
+        found = list(prefetch(Numbers(), keys, Settings(**settings), device))
     assert [batch["key"] for batch in found] == list(keys)
     assert all(batch["pixels"].device == device for batch in found)
     return [batch["process"] for batch in found]
@@ -95,7 +95,6 @@ def test_on_the_cpu_no_processes_are_started_unasked() -> None:
     assert makers(range(3), num_workers=0) == [os.getpid()] * 3
 
 
-@pytest.mark.slow
 def test_beside_another_device_free_cores_make_batches_that_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
     here, *others = makers(range(12), OTHER, seconds=0.12, threads=3)
     assert here == os.getpid()
@@ -129,32 +128,36 @@ def test_no_more_batches_wait_than_there_is_memory_for(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_an_error_comes_through_with_its_one_line(num_workers: int) -> None:
     found: list[int] = []
+    batches = prefetch(Numbers(), range(96, 102), Settings(num_workers=num_workers), CPU)
     with pytest.raises(InputError) as caught:
-        found.extend(batch["key"] for batch in prefetch(Slow(), range(96, 102), Settings(num_workers=num_workers), CPU))
+        found.extend(batch["key"] for batch in batches)
     assert str(caught.value) == "images/99.jpg: the image is damaged"
     assert found == [96, 97, 98]
 
 
-def test_batches_are_made_while_the_model_works() -> None:
-    start = 0.0
-    for batch in prefetch(Slow(0.2), range(8), Settings(num_workers=1), CPU):
-        start = start or time.monotonic()
-        time.sleep(0.2)
+def test_batches_are_made_while_the_model_works(tmp_path: Path) -> None:
+    class Noted(Numbers):
+        def __getitem__(self, key: int) -> Any:
+            (tmp_path / str(key)).touch()
+            return super().__getitem__(key)
+
+    for batch in prefetch(Noted(), range(8), Settings(num_workers=1), CPU):
         assert batch["process"] != os.getpid()
-    assert time.monotonic() - start < 0.8 * 7 * 0.4
+        following = tmp_path / str(min(batch["key"] + 1, 7))
+        wait(following.exists, "the next batch, before it is asked for")
 
 
 def test_a_process_that_makes_batches_outlives_a_schedulers_warning() -> None:
-    batches = prefetch(Slow(0.1), range(12), Settings(num_workers=1), CPU)
+    batches = prefetch(Numbers(), range(12), Settings(num_workers=1), CPU)
     os.kill(next(batches)["process"], signal.SIGTERM)
     assert len(list(batches)) == 11
 
 
 def test_the_environment_says_how_many_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Settings.from_environment().num_workers is None
-    monkeypatch.setenv("DROPBENCH_LOADERS", "3")
+    monkeypatch.setenv("DROPBENCH_NUM_WORKERS", "3")
     settings = Settings.from_environment()
     assert settings.num_workers == Settings.from_payload(settings.to_payload()).num_workers == 3
-    monkeypatch.setenv("DROPBENCH_LOADERS", "many")
-    with pytest.raises(InputError, match="DROPBENCH_LOADERS=many: expected a number of processes"):
+    monkeypatch.setenv("DROPBENCH_NUM_WORKERS", "many")
+    with pytest.raises(InputError, match="DROPBENCH_NUM_WORKERS=many: expected a number of processes"):
         Settings.from_environment()

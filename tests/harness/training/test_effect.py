@@ -10,13 +10,15 @@ import pytest
 import torch
 from torch import Tensor
 
+from harness.attention.call import Call
 from harness.errors import InputError
 from harness.regularizers import REGULARIZERS
 from harness.regularizers.around import AroundAttention, Attention
 from harness.regularizers.base import RATIO, Site, Stage
 from harness.regularizers.drop import AttentionDrop
 from harness.training import engine
-from tests.harness.training.test_objective import curve, make, run
+from tests.harness.training.test_regularization import make
+from tests.training import curve, run
 
 SMALL: dict[str, Any] = {"steps": 4, "batch_size": 32, "evaluate_every": 4}
 
@@ -27,12 +29,9 @@ class Idle(AroundAttention):
     stage: ClassVar[Stage] = "heads"
     ratio: float = RATIO
 
-    def around(
-        self, q: Tensor, k: Tensor, v: Tensor, site: Site, inner: Attention, *, mask: Tensor | None, causal: bool,
-        scale: float | None,
-    ) -> Tensor:  # fmt: skip
+    def around(self, call: Call, site: Site, inner: Attention) -> Tensor:
         torch.rand(3)
-        return inner(q, k, v, mask=mask, causal=causal, scale=scale)
+        return inner(call)
 
 
 class Restored(AttentionDrop):
@@ -48,24 +47,18 @@ class GradientsOnly(AroundAttention):
     stage: ClassVar[Stage] = "heads"
     ratio: float = RATIO
 
-    def around(
-        self, q: Tensor, k: Tensor, v: Tensor, site: Site, inner: Attention, *, mask: Tensor | None, causal: bool,
-        scale: float | None,
-    ) -> Tensor:  # fmt: skip
-        out = inner(q, k, v, mask=mask, causal=causal, scale=scale)
+    def around(self, call: Call, site: Site, inner: Attention) -> Tensor:
+        out = inner(call)
         return 2 * out - out.detach()
 
 
 class RarelyGradients(GradientsOnly):
     """Doubles the gradients in a few of the draws, in which it changes the output by little more than rounding."""
 
-    def around(
-        self, q: Tensor, k: Tensor, v: Tensor, site: Site, inner: Attention, *, mask: Tensor | None, causal: bool,
-        scale: float | None,
-    ) -> Tensor:  # fmt: skip
+    def around(self, call: Call, site: Site, inner: Attention) -> Tensor:
         if torch.rand(()) > 0.2:
-            return inner(q, k, v, mask=mask, causal=causal, scale=scale)
-        return (1 + 1e-5) * super().around(q, k, v, site, inner, mask=mask, causal=causal, scale=scale)
+            return inner(call)
+        return (1 + 1e-5) * super().around(call, site, inner)
 
 
 KINDS = {"idle": Idle, "restored": Restored, "gradients-only": GradientsOnly, "rarely-gradients": RarelyGradients}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,10 @@ from harness.errors import Diverged, InputError, Interrupted
 from harness.runs.run_directory import RunDirectory
 from harness.settings import Settings
 from harness.training import checkpoint
-from harness.training.engine import run_trial
 from harness.trials.task import TASKS
 from harness.trials.trial import Trial, TrialRequest
 from tests.patience import PATIENCE
+from tests.training import after, assert_resumes, curve, run
 
 OPTIONS = {"epochs": 2, "batch_size": 48, "evaluate_every": 9, "model.depth": 2, "model.embed_dim": 16, "ema": 0.9}
 
@@ -37,27 +36,6 @@ def make(regularizer: str = "dropkey", seed: int = 3, **overrides: Any) -> Trial
         seed=seed,
     )
     return TASKS.get("image-classification").trial_for(request, Settings())
-
-
-def settings(runs: Path, **changes: Any) -> Settings:
-    return Settings(**{"runs": runs, "device": "cpu", "threads": 1, **changes})
-
-
-def run(runs: Path, trial: Trial, stop: Callable[[], bool] = lambda: False, **changes: Any) -> dict[str, Any]:
-    directory = RunDirectory.create(runs, trial)
-    return run_trial(directory, settings(runs, **changes), stop)
-
-
-def after(calls: int) -> Callable[[], bool]:
-    """A stop that says yes at the given call."""
-    count = iter(range(10**9))
-    return lambda: next(count) == calls - 1
-
-
-def curve(runs: Path, trial: Trial) -> list[dict[str, Any]]:
-    """The train and evaluate events, without their times."""
-    events = RunDirectory(runs / trial.id).events()
-    return [{k: v for k, v in e.items() if k != "time"} for e in events if e["event"] in ("train", "evaluate")]
 
 
 @pytest.fixture(scope="module")
@@ -176,13 +154,8 @@ def test_micro_batches_count_by_what_their_loss_is_the_mean_of(tmp_path: Path, m
 @pytest.mark.slow
 def test_the_weights_of_the_last_evaluations_are_averaged(tmp_path: Path) -> None:
     trial = make(average_last=3, evaluate_every=20)
-    result = run(tmp_path / "whole", trial)
-    for calls in (21, 3, 20):
-        with pytest.raises(Interrupted):
-            run(tmp_path / "parts", trial, after(calls))
+    result = assert_resumes(tmp_path, trial, stops=(21, 3, 20))
     assert len(list((tmp_path / "parts" / trial.id / "checkpoint").glob("part-*.pt"))) <= 4
-    assert run(tmp_path / "parts", trial) == result
-    assert curve(tmp_path / "parts", trial) == curve(tmp_path / "whole", trial)
     assert result["selected_step"] == result["steps"] == 52
     parts = []
     for steps in (20, 40, 52):
@@ -221,11 +194,7 @@ def test_a_loss_that_is_no_number_fails_the_trial(tmp_path: Path) -> None:
 
 
 def test_bfloat16_trains_and_resumes_exactly(tmp_path: Path) -> None:
-    trial = make(amp="bf16")
-    result = run(tmp_path / "whole", trial)
-    with pytest.raises(Interrupted):
-        run(tmp_path / "cut", trial, after(13))
-    assert run(tmp_path / "cut", trial) == result
+    assert_resumes(tmp_path, make(amp="bf16"), stops=[13])
 
 
 def test_micro_batches_in_pieces_train_what_whole_ones_do(tmp_path: Path) -> None:
@@ -281,7 +250,7 @@ def test_backends_train_alike_and_are_recorded(tmp_path: Path, regularizer: str)
     assert found["auto"] == pytest.approx(found["eager"], rel=1e-3)
     for name in found:
         known = json.loads((tmp_path / name / trial.id / "environment.json").read_text())
-        expected = "eager" if name == "eager" or load_library("cpu_masks") is None else "cpu"
+        expected = "eager" if name == "eager" or load_library("cpu_fused") is None else "cpu"
         assert (known["backend"], known["backends"], known["compile"]) == (name, [expected], False)
 
 

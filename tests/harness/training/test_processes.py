@@ -12,8 +12,9 @@ import pytest
 
 from harness.runs.run_directory import RunDirectory
 from harness.trials.trial import Trial
-from tests.harness.training.test_objective import CERTAIN, COMPOSITION, VISION, make, run
+from tests.harness.training.test_regularization import CERTAIN, COMPOSITION, VISION, make
 from tests.patience import PATIENCE
+from tests.training import run
 
 PROGRAM = """
 import json, sys

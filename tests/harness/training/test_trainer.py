@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.harness.training.test_engine import make, run
+from tests.harness.training.test_engine import make
+from tests.training import run
 
 
 def test_each_source_of_randomness_can_have_a_fixed_seed(tmp_path: Path) -> None:

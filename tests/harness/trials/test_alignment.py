@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from harness.attention.call import Call
 from harness.errors import InputError, Interrupted
 from harness.models.catalog import MODELS
 from harness.models.regularize import bind, sites
@@ -21,11 +21,11 @@ from harness.regularizers.spec import complete_spec
 from harness.runs.run_directory import RunDirectory
 from harness.settings import Settings
 from harness.training import checkpoint
-from harness.training.engine import run_trial
 from harness.training.monte_carlo import monte_carlo
 from harness.trials.alignment import MAX_DRAWS, base_trial, num_mc_samples, validate_alignment
 from harness.trials.task import TASKS
 from harness.trials.trial import Trial, TrialRequest
+from tests.training import after, curve, run
 
 OPTIONS = {
     "epochs": 1, "batch_size": 100, "evaluate_every": 5, "model.depth": 2, "model.embed_dim": 16, "ema": 0.9,
@@ -48,26 +48,11 @@ def make(align: str, regularizer: str = "dropkey", **overrides: Any) -> Trial:
     return TASKS.get("image-classification").trial_for(request, Settings())
 
 
-def run(runs: Path, trial: Trial, stop: Callable[[], bool] = lambda: False) -> dict[str, Any]:
-    directory = RunDirectory.create(runs, trial)
-    return run_trial(directory, Settings(runs=runs, device="cpu", threads=1), stop)
-
-
 def done(runs: Path, trial: Trial) -> dict[str, Any]:
     """A run whose result is written, as a worker does."""
     result = run(runs, trial)
     RunDirectory(runs / trial.id).write_result(result)
     return result
-
-
-def after(calls: int) -> Callable[[], bool]:
-    count = iter(range(10**9))
-    return lambda: next(count) == calls - 1
-
-
-def curve(runs: Path, trial: Trial) -> list[dict[str, Any]]:
-    events = RunDirectory(runs / trial.id).events()
-    return [{k: v for k, v in e.items() if k != "time"} for e in events if e["event"] in ("train", "evaluate", "phase")]
 
 
 def same_weights(one: Path, other: Path, trial: Trial, step: int) -> bool:
@@ -174,9 +159,9 @@ def test_nothing_is_dropped_in_the_second_phase(tmp_path: Path, monkeypatch: pyt
     calls: list[str] = []
     inner = UnitDrop.attend_fused
 
-    def noted(drop: UnitDrop, q: Tensor, k: Tensor, v: Tensor, site: Site, **rest: Any) -> Tensor | None:
+    def noted(drop: UnitDrop, call: Call, site: Site) -> Tensor | None:
         calls.append(site.name)
-        return inner(drop, q, k, v, site, **rest)
+        return inner(drop, call, site)
 
     monkeypatch.setattr(UnitDrop, "attend_fused", noted)
     trial = make("finetune")

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from harness.trials.metric import RENAMED, Metric, MetricName, current_name
+from harness.trials.metric import Metric, MetricName
 
 
 @pytest.mark.parametrize(
@@ -29,15 +29,6 @@ def test_a_metric_name_is_parsed_and_printed(text: str, stored: str, label: str,
 def test_another_default_split_is_used_only_without_a_split() -> None:
     assert str(MetricName.parse("loss", "train")) == "train/loss"
     assert str(MetricName.parse("dev/loss", "train")) == "dev/loss"
-
-
-@pytest.mark.parametrize("old", RENAMED)
-def test_old_names_become_the_current_ones(old: str) -> None:
-    new = RENAMED[old]
-    for text in ("{}", "dev/{}", "occlusion/{}@0.5", "{}@0.5"):
-        assert current_name(text.format(old)) == text.format(new) == current_name(text.format(new))
-    assert current_name(f"{old}-too") == f"{old}-too"
-    assert str(MetricName.parse(old)) == f"test/{new}"
 
 
 @pytest.mark.parametrize(("higher_is_better", "best"), [(True, 3.0), (False, 1.0)])

@@ -53,7 +53,7 @@ class Negative(ImageClassification):
     name = "negative"
 """
 BROKEN = """
-from harness import REGULARIZERS, Regularizer
+from dropbench import REGULARIZERS, Regularizer
 from harness.analysis import ANALYSES
 from harness.models.catalog import MODELS
 from harness.trials.task import TASKS
@@ -192,7 +192,7 @@ def test_commands_for_data_know_the_set_of_a_plug_in(
     assert "note: read by a plug-in" in capsys.readouterr().out
     assert run(["data", "fetch", "mine", *option]) == 0
     assert "at home" in capsys.readouterr().out
-    assert run(["data", "list", "--json", *option]) == 0
+    assert run(["list", "data", "--json", *option]) == 0
     states = {row["name"]: row["state"] for row in json.loads(capsys.readouterr().out)}
     assert states["mine"] == "ready"
     plugin(SET.replace("return TextClassificationData", "return 5; TextClassificationData"))
@@ -269,12 +269,12 @@ def test_the_set_of_a_plug_in_has_the_facts_of_a_card() -> None:
 def test_a_file_that_registers_nothing_is_reported(
     line: str, plugin: Callable[[str], Path], caplog: pytest.LogCaptureFixture
 ) -> None:
-    plugin(f"from harness import REGULARIZERS, AttentionDrop\n{line}\nclass Mine(AttentionDrop): pass")
+    plugin(f"from dropbench import REGULARIZERS, AttentionDrop\n{line}\nclass Mine(AttentionDrop): pass")
     assert ("my.py registers nothing: add" in caplog.text) == ("(" not in line)
 
 
 def test_a_task_that_leaves_out_its_plug_ins(plugin: Callable[[str], Path], tmp_path: Path) -> None:
-    """A changed file makes other trials, except for those that have a run directory already."""
+    """A changed file makes other trials."""
     bare = """
     @classmethod
     def trial_for(cls, request, settings):
@@ -290,7 +290,3 @@ def test_a_task_that_leaves_out_its_plug_ins(plugin: Callable[[str], Path], tmp_
         assert first.config_id == second.config_id
         configs.add(first.config_id)
     assert len(configs) == 2
-    old = make(task="negative")
-    assert old.plugins == {}
-    (settings.runs / old.id).mkdir(parents=True)
-    assert make_trials(request, (0,), settings) == [old]

@@ -39,15 +39,20 @@ def raised(monkeypatch: pytest.MonkeyPatch) -> Trial:
     return make()
 
 
-def test_versions_of_one_are_no_part_of_a_trial(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The id is that of the commit before result versions."""
-    monkeypatch.setattr(result_versions, "ENGINE", 1)
-    monkeypatch.delitem(MODELS.entry("vit-digits").facts, "result_version")
+def test_versions_of_one_are_no_part_of_a_trial() -> None:
     trial = make()
     assert (trial.result_versions, trial.result_versions_text, version_note(trial)) == ({}, None, None)
     assert "result_versions" not in trial.config()
     assert "result_versions" not in trial.to_json()
-    assert list(earlier_trials(trial)) == []
+
+
+def test_the_engine_of_the_shipped_reference_has_version_0() -> None:
+    old = make().model_copy(update={"result_versions": {"engine": 0}})
+    assert old.id != make().id
+    assert Trial.from_json(old.to_json()) == old
+    assert old.result_versions_text == "engine 0"
+    assert version_note(old) == f"trained with result version 0 of engine; version {ENGINE} is current"
+    assert list(earlier_trials(make())) == [old]
 
 
 def test_each_item_has_its_own_version(raised: Trial) -> None:
@@ -70,14 +75,10 @@ def test_each_version_changes_both_ids(raised: Trial, item: str) -> None:
 
 def test_earlier_trials_come_latest_first(raised: Trial) -> None:
     earlier = list(earlier_trials(raised))
-    assert (
-        len({trial.id for trial in earlier} - {raised.id})
-        == len(earlier)
-        == math.prod(raised.result_versions.values()) - 1
-    )
+    number = math.prod(version + 1 for version in raised.result_versions.values()) - 1
+    assert len({trial.id for trial in earlier} - {raised.id}) == len(earlier) == number
     totals = [sum({**dict.fromkeys(raised.result_versions, 1), **trial.result_versions}.values()) for trial in earlier]
     assert totals == sorted(totals, reverse=True)
-    assert earlier[-1] == raised.model_copy(update={"result_versions": {}})
 
 
 def test_a_trial_of_another_version_is_refused(raised: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,8 +107,8 @@ def test_raised_versions_are_listed(raised: Trial) -> None:
     assert regularizer_item("dropkey")["result_version"] == 3
 
 
-@pytest.mark.parametrize("version", [1, 0, -1, "a", 2.5])
-def test_only_versions_above_one_are_stored(version: object) -> None:
+@pytest.mark.parametrize("version", [1, -1, "a", 2.5])
+def test_only_versions_that_are_not_one_are_stored(version: object) -> None:
     content = {**make().model_dump(), "result_versions": {"engine": version}}
     with pytest.raises(ValueError, match="result_versions"):
         Trial.model_validate(content)

@@ -56,7 +56,7 @@ def test_models_are_listed_without_torch_and_one_per_line_in_a_pipe() -> None:
         "print('HEAVY', sorted({'torch', 'timm', 'rich.table'} & set(sys.modules)), code)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    head, *lines, heavy = done.stdout.splitlines()
+    head, _, *lines, heavy = done.stdout.splitlines()
     assert heavy == "HEAVY [] 0"
     assert head.split() == ["name", "parameters", "result_version", "help"]
     assert [line.split()[0] for line in lines] == list(MODELS)
@@ -102,7 +102,7 @@ def test_nothing_is_printed_at_exit(libraries: str) -> None:
     assert "translation" in done.stdout
 
 
-@pytest.mark.parametrize("kind", get_args(Kind))
+@pytest.mark.parametrize("kind", [kind for kind in get_args(Kind) if kind != "sites"])
 @pytest.mark.parametrize("columns", [80, 60])
 def test_names_are_whole_in_every_list_on_a_terminal(
     kind: str, columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -124,9 +124,9 @@ def test_names_are_whole_in_other_lists(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     for words in (
-        ["data", "list"],
+        ["list", "data"],
         ["doctor"],
-        ["list", "models", "--sites", "t2t-vit-digits"],
+        ["list", "sites", "t2t-vit-digits"],
         ["data", "fetch", "trec"],
     ):
         with monkeypatch.context() as terminal:
@@ -170,7 +170,7 @@ def test_the_list_of_regularizers_says_what_each_acts_on(
 
 def test_the_sites_of_a_composition_show_each_part(capsys: pytest.CaptureFixture[str]) -> None:
     spec = "layerdrop:ratio=0.3,schedule=increasing + drophead:ratio=0.2 + dropkey:ratio=0.3 + r-drop"
-    arguments = ["list", "models", "--sites", "vit-digits", "--regularizer", spec]
+    arguments = ["list", "sites", "vit-digits", "--regularizer", spec]
     assert run(arguments) == 0
     assert "drophead 0.200, dropkey 0.300" in capsys.readouterr().out
     assert run([*arguments, "--json"]) == 0

@@ -1,4 +1,4 @@
-"""`dropbench results`, `compare` and `rank` as the command line runs them."""
+"""`dropbench results`, and `compare` as the command line runs them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def filled(folder: Path, make_trial: Make) -> Path:
 
 
 def test_states_of_active_trials_are_dated(call: Call, filled: Path, make_trial: Make) -> None:
-    note = "submitted, running: at the last `dropbench collect` on the machine with their run directories"
+    note = "submitted, running: at the last `dropbench status` on the machine with their run directories"
     assert note not in call("results").out
     with open_store("sqlite:///dropbench.db") as store:
         store.record([RunRecord(make_trial(0, data="cr"), "running")])
@@ -62,7 +62,7 @@ COMMANDS = {
     "wide": ("results", "--metric", "accuracy,dev/accuracy", "--wide"),
     "curve": ("results", "--curve", "loss", "--group-by", "data,regularizer"),
     "compare": ("compare", "regularizer=none", "regularizer=dropkey"),
-    "rank": ("rank", "not", "data=cr"),
+    "rank": ("compare", "--rank", "not", "data=cr"),
 }
 
 
@@ -167,7 +167,7 @@ def test_equal_differences_have_no_interval(call: Call, folder: Path, make_trial
     compared = call("compare", "regularizer=none", "regularizer=dropkey", "--format", kind)
     assert compared.code == 0
     assert compared.out.count("equal differences") == 3
-    ranked = call("rank", "--format", kind)
+    ranked = call("compare", "--rank", "--format", kind)
     assert ranked.out.count("equal differences") == 1
     if kind == "json":
         row = json.loads(compared.out)[0]
@@ -193,7 +193,7 @@ def test_data_other_than_published_are_marked(call: Call, folder: Path, make_tri
     assert re.search(r"88\.40?.*subset", shown) or kind == "json"
     compared = call("compare", "regularizer=none", "regularizer=dropattention-c", "--format", kind).out
     assert compared.count("subset") == 1
-    assert call("rank", "--format", kind).out.count("subset") == (0 if kind == "csv" else 1)
+    assert call("compare", "--rank", "--format", kind).out.count("subset") == (0 if kind == "csv" else 1)
     if kind == "json":
         marks = [(row["data"], row["mark"]) for row in json.loads(shown) if row["regularizer"] == "none"]
         assert marks == [("cr-synthetic", "synthetic"), ("mr", None), ("trec", "subset")]
@@ -203,19 +203,18 @@ def test_data_other_than_published_are_marked(call: Call, folder: Path, make_tri
         assert (row["mark"], row["pooled"]) == ("subset", "4 configurations × 1 seed")
 
 
-def test_compare_databases_and_exports(call: Call, filled: Path, make_trial: Make) -> None:
+def test_compare_databases(call: Call, filled: Path, make_trial: Make) -> None:
     shutil.copy("dropbench.db", "before.db")
-    assert call("db", "export", "exported").code == 0
     trial = make_trial(0, data="mr", regularizer=RegularizerSpec(name="none"))
     with open_store("sqlite:///dropbench.db") as store:
         store.record([RunRecord(trial, "succeeded", None, [], [("test/accuracy", -1, 70.0)])])
     rows: list[dict[str, Any]] = []
-    for old in ("before.db", "exported", "before.db not data=cr"):
+    for old in ("before.db", "before.db not data=cr"):
         rows = json.loads(call("compare", old, "dropbench.db", "--json").out)
         changed = [(row["data"], row["regularizer"], row["change"]) for row in rows if row["change"]]
         assert changed == [("mr", "none", pytest.approx(-10 / 3))]
     assert {row["only"] for row in rows} == {None, "new"}
-    assert "does not exist: expected a database" in call("compare", "nowhere.db", "mine").err
+    assert "no such file: expected a database" in call("compare", "nowhere.db", "mine").err
     assert "did you mean mine" in call("compare", "mne", "mine").err
 
 
@@ -225,7 +224,7 @@ def test_rank(call: Call, filled: Path) -> None:
     assert any(line.startswith("dropkey 1.00 2/2 +5.49% +") for line in lines)
     assert any(line.startswith("none 2.00 0/2 ") for line in lines)
     assert any(line.startswith("P(improvement): ") for line in lines)
-    content = json.loads(call("rank", "--json").out)
+    content = json.loads(call("compare", "--rank", "--json").out)
     assert list(content) == [
         *("rows", "blocks", "left_out", "left_out_regularizers", "friedman"),
         *("critical_difference", "pairs", "profiles", "notes"),
@@ -234,7 +233,7 @@ def test_rank(call: Call, filled: Path) -> None:
 
 
 def test_nothing(call: Call, folder: Path) -> None:
-    for command in (("results", "--wide"), ("results", "--curve", "loss"), ("compare", "", ""), ("rank",)):
+    for command in (("results", "--wide"), ("results", "--curve", "loss"), ("compare", "", ""), ("compare", "--rank")):
         done = call(*command)
         assert (done.code, done.err) == (0, "")
         assert done.out.startswith("no results")
@@ -243,7 +242,7 @@ def test_nothing(call: Call, folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [("results", "--wide"), ("results",), ("compare", "data=mr", "data=trec"), ("rank",)]
+    "command", [("results", "--wide"), ("results",), ("compare", "data=mr", "data=trec"), ("compare", "--rank")]
 )
 def test_names_come_out_harmless(call: Call, folder: Path, make_trial: Make, command: tuple[str, ...]) -> None:
     with open_store("sqlite:///dropbench.db") as store:
@@ -270,8 +269,8 @@ LISTINGS = [
     ["results", "--aggregate", "mean,std,sem,median,min,max,n"],
     ["compare", "regularizer=none", "regularizer=dropkey"],
     ["compare", "data=trec", "data=mr"],
-    ["rank"],
-    ["rank", "--by", "ratio"],
+    ["compare", "--rank"],
+    ["compare", "--rank", "--by", "ratio"],
     ["db", "sql", "SELECT trial_id, task, data, model, regularizer, params, preset, state FROM v_trials"],
 ]
 

@@ -29,12 +29,12 @@ def test_every_command_on_the_queue_prints_json(place: Workplace) -> None:
     (submitted,) = printed(place, "submit", "--executor", "debug")
     assert submitted == {"executor": "debug", "trials": 4, "workers": 4, "queued": 0, "refusal": None}
     assert printed(place, "submit") == []
-    assert printed(place, "collect") == {}
+    assert printed(place, "status")["succeeded"] == 4
 
 
 def test_watch_prints_a_line_of_counts_per_change(place: Workplace) -> None:
     printed(place, "enqueue", "tiny.yaml", "--preset", "one")
-    watched = place.call("watch", "--json")
+    watched = place.call("status", "--watch", "--json")
     assert watched.returncode == 0
     counts = [json.loads(line) for line in watched.stdout.splitlines()]
     assert [(line["queued"], line["running"]) for line in counts] == [(2, 0)]
@@ -64,18 +64,34 @@ def test_filters_are_completed_from_the_database(place: Workplace) -> None:
 
     assert offered("cancel", "regularizer", "=") == ["dropkey", "none"]
     assert offered("results", "regularizer", "=", "none,dr") == ["none,dropkey"]
-    assert offered("rank", "model!", "=") == ["tiny"]
+    assert offered("compare", "--rank", "model!", "=") == ["tiny"]
     assert offered("retry", "mod") == ["model=", "model=tiny"]
     assert offered("submit", "suc") == ["succeeded"]
     assert offered("gc", "tin") == []
     assert offered("results", "suite", "=", "t") == ["tiny"]
     assert offered("cancel", first[:6]) == [first]
-    assert [id for id in added if id.startswith(first[0])] == [
-        word for word in offered("cancel", first[0]) if word in added
-    ]
+    assert {id for id in added if id.startswith(first[0])} == {*added} & {*offered("cancel", first[0])}
 
 
 def test_a_completion_creates_no_database(place: Workplace) -> None:
     environment = {"_DROPBENCH_COMPLETE": "complete_bash", "COMP_WORDS": "dropbench cancel fai", "COMP_CWORD": "2"}
     assert place.call(env={**place.environment, **environment}).stdout.split() == ["failed"]
     assert not (place.folder / "bench.db").exists()
+
+
+def test_submit_enqueues_a_suite_first_and_submits_nothing_else(place: Workplace) -> None:
+    other = printed(place, "enqueue", "tiny.yaml")["added"]
+    (preview,) = printed(place, "submit", "tiny.yaml", "--preset", "one", "--dry-run")
+    assert preview["trials"] == 2
+    done = place.call("submit", "tiny.yaml", "--preset", "one", "--executor", "debug")
+    assert done.stdout.startswith("Added 0 trials (2 already present).\n"), done.stderr
+    counts = printed(place, "status")
+    assert (counts["queued"], counts["succeeded"]) == (len(other), 2)
+
+
+def test_one_configuration_is_enqueued(place: Workplace) -> None:
+    configuration = ("--task", "tiny", "--data", "tiny", "--model", "tiny", "--regularizer", "dropkey:ratio=0.5")
+    assert len(printed(place, "enqueue", *configuration, "--seeds", "2")["added"]) == 2
+    refused = place.call("enqueue")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "nothing to run: pass a SUITE" in refused.stderr

@@ -26,7 +26,7 @@ from harness.suites.search_space import parse_space
 from harness.suites.suite import load_suite
 from harness.trials.trial import Trial
 from jobs.queue.request import Requested, request_suite
-from tasks import trial_factory
+from tasks import preset_task as trial_factory
 from tasks.data import DATASETS
 from tasks.data.synthetic_cache import ensure_synthetic
 from tasks.floors.floors import floors
@@ -154,7 +154,7 @@ def test_neither_data_nor_suite_recipe_or_plug_in_is_needed(folder: Path, trec: 
     for path in (trec, folder / "all.py", folder / "mine.yaml"):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     (folder / "recipes").mkdir()
-    recipes = "import dropbench, pathlib, tasks.trial_factory as f; f.RECIPES = pathlib.Path('recipes')"
+    recipes = "import dropbench, pathlib, tasks.preset_task as f; f.RECIPES = pathlib.Path('recipes')"
     assert dropbench("report", "mine.yaml", code=recipes) == before
     assert dropbench("report", "mine") == before
 
@@ -248,10 +248,15 @@ def test_a_suite_without_a_request_shows_its_published_values(call: Call, record
     assert missing.out.count("not run") == 8
 
 
-SHOWING = [("results", FULL), ("compare", "regularizer=dropkey", "regularizer=none"), ("rank",), ("report", FULL)]
+SHOWING = [
+    ("results", FULL),
+    ("compare", "regularizer=dropkey", "regularizer=none"),
+    ("compare", "--rank"),
+    ("report", FULL),
+]
 
 
-@pytest.mark.parametrize("command", SHOWING, ids=lambda command: command[0])
+@pytest.mark.parametrize("command", SHOWING, ids=lambda command: command[-1])
 def test_results_of_ended_trials_are_shown_without_collect(
     call: Call, folder: Path, make_directory: Callable[..., RunDirectory], command: tuple[str, ...]
 ) -> None:
@@ -266,8 +271,8 @@ def test_results_of_ended_trials_are_shown_without_collect(
         make_directory(folder / "runs", trial, attempts=[attempt], metrics={"test/accuracy": 61.25})
     done = call(*command)
     assert (done.code, done.err) == (0, "")
-    assert "61.25" in done.out or command[0] == "rank"
-    assert command[0] != "rank" or "none" in done.out
+    assert "61.25" in done.out or "--rank" in command
+    assert "--rank" not in command or "none" in done.out
     with open_store("sqlite:///dropbench.db") as store:
         states = store.states([trial.id for trial in trials])
     assert [states[trial.id].state for trial in trials] == ["succeeded"] * 7 + ["running"]

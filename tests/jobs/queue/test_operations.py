@@ -15,7 +15,7 @@ from harness.settings import Settings
 from harness.trials.task import TASKS
 from harness.trials.trial import Trial, TrialRequest
 from jobs.queue.operations import enqueue
-from tasks.trial_factory import PresetTask
+from tasks.preset_task import PresetTask
 from tests.requests import requested
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ Programs = Callable[..., None]
 
 
 def submit(store: Store, place: Workplace, ids: list[str] | None = None, trials_per_job: int = 1) -> Dispatched:
-    plan = Plan("slurm", profile=Profile(), trials_per_job=trials_per_job)
+    plan = Plan("slurm", profile=Profile(trials_per_job=trials_per_job))
     dispatched = dispatch(store, place.settings, ids or store.find(None), plan)
     assert dispatched is not None
     return dispatched

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import signal
 import socket
-import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,11 +22,6 @@ if TYPE_CHECKING:
     from tests.jobs.workplace import Workplace
 
 
-def cpu_seconds() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
 def test_a_suite_is_trained_once_and_its_table_printed(place: Workplace) -> None:
     first = place.call("run", "tiny.yaml", "--parallel", "2", fresh=True)
     assert first.returncode == 0, first.stderr
@@ -40,15 +33,12 @@ def test_a_suite_is_trained_once_and_its_table_printed(place: Workplace) -> None
     assert "\x1b" not in first.stdout + first.stderr, "colours and bars are for terminals"
     submissions = sorted((place.runs / ".submitit").iterdir())
 
-    before = cpu_seconds()
-    second = place.call("run", "tiny.yaml", fresh=True)  # whose CPU time counts as this process's
-    seconds = cpu_seconds() - before
+    second = place.call("run", "tiny.yaml")
     assert second.returncode == 0, second.stderr
     assert second.stdout == first.stdout
     assert "nothing to train: 4 trials already done" in second.stderr
     assert sorted((place.runs / ".submitit").iterdir()) == submissions, "no worker is started"
     assert {len(attempts) for attempts in place.attempts().values()} == {1}
-    assert seconds < 5
 
     more = place.call("run", "tiny.yaml", "--seeds", "3", "--json", "--parallel", "1")
     assert more.returncode == 0, more.stderr
@@ -122,10 +112,14 @@ def test_a_trial_that_always_kills_its_worker_is_given_up(place: Workplace) -> N
 
 @pytest.mark.slow
 def test_ctrl_c_writes_checkpoints_and_the_same_command_resumes(place: Workplace) -> None:
-    place.pause.write_text("0.5")
+    place.pause.write_text("hold")
     process = place.start("run", "tiny.yaml", "--parallel", "2")
     wait(lambda: len(place.running()) == 2, "two trials in training")
     os.killpg(process.pid, signal.SIGINT)  # the terminal sends it to the whole group
+    stderr = process.stderr
+    assert stderr is not None
+    wait(lambda: "Stopping" in stderr.readline(), "the report that it is stopping")
+    place.pause.write_text("0.5")
     out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, err
     assert "Traceback" not in err
@@ -151,8 +145,8 @@ def test_ctrl_c_writes_checkpoints_and_the_same_command_resumes(place: Workplace
 @pytest.mark.slow
 def test_ctrl_c_twice_does_not_wait_for_the_workers(place: Workplace) -> None:
     place.pause.write_text("2")
-    process = place.start("run", "tiny.yaml", "--preset", "one", "--parallel", "1", "--set", "steps=9")
-    wait(lambda: any(directory.locked() for directory in place.directories()), "a worker")
+    process = place.start("run", "tiny.yaml", "--preset", "one", "--parallel", "1", "--set", "steps=900")
+    wait(place.running, "a trial in training")
     process.send_signal(signal.SIGINT)
     stderr = process.stderr
     assert stderr is not None
@@ -170,19 +164,6 @@ def test_ctrl_c_twice_does_not_wait_for_the_workers(place: Workplace) -> None:
 @pytest.mark.slow
 def test_two_command_lines_share_the_limit_and_the_work(place: Workplace) -> None:
     place.pause.write_text("0.02")
-    max_workers = 0
-    ended = threading.Event()
-
-    def count() -> None:
-        nonlocal max_workers
-        while not ended.is_set():
-            # A worker may end and the next one start during a scan, so only those in two scans count.
-            first = set(place.processes("worker"))
-            time.sleep(0.05)
-            max_workers = max(max_workers, len(first & set(place.processes("worker"))))
-
-    counter = threading.Thread(target=count)
-    counter.start()
     commands = [
         place.start("run", "tiny.yaml", "--parallel", "2", "--seeds", "3"),
         place.start("run", "tiny.yaml", "--parallel", "2", "--seeds", "4"),
@@ -193,10 +174,11 @@ def test_two_command_lines_share_the_limit_and_the_work(place: Workplace) -> Non
     killed.kill()
     killed.communicate()
     outputs = [process.communicate(timeout=PATIENCE) for process in commands]
-    ended.set()
-    counter.join()
     assert [process.returncode for process in commands] == [0, 0], outputs
-    assert 1 <= max_workers <= 2, f"{max_workers} workers at a time"
+    attempts = [attempt for attempts in place.attempts().values() for attempt in attempts]
+    spans = [(attempt["started_at"], attempt["ended_at"] or "9999") for attempt in attempts]
+    at_a_time = [sum(start <= moment < end for start, end in spans) for moment, _ in spans]
+    assert max(at_a_time) <= 2, "more trials at a time than the limit"
     states = [[attempt["state"] for attempt in attempts] for attempts in place.attempts().values()]
     assert len(states) >= 8
     assert all(attempts in ([], ["running"], ["succeeded"]) for attempts in states), "no trial is started twice"

@@ -154,6 +154,7 @@ def test_a_running_trial_that_is_pruned_stops_and_reports_why(place: Workplace) 
     process = place.start("run", "tiny.yaml", "--preset", "one", "--parallel", "1")
     (directory,) = wait(place.running, "a trial in training")
     directory.cancel(f"{PRUNED}for a test")
+    wait(lambda: directory.attempts()[-1]["state"] == "cancelled", "the end of the pruned trial")
     place.pause.write_text("0")
     _, err = process.communicate(timeout=PATIENCE)
     assert f"{directory.id} tiny, none, tiny, seed 0: cancelled: {PRUNED}for a test" in err

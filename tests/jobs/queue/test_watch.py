@@ -1,4 +1,4 @@
-"""`dropbench watch`: counts, trials that end, and the running trials."""
+"""`dropbench status --watch`: counts, trials that end, and the running trials."""
 
 from __future__ import annotations
 
@@ -6,20 +6,24 @@ import json
 import re
 from typing import TYPE_CHECKING
 
-from tests.patience import wait
+from tests.patience import PATIENCE, wait
 
 if TYPE_CHECKING:
     from tests.jobs.workplace import Workplace
 
 
 def test_trials_that_end_are_named_with_their_model_loss_and_rate(place: Workplace) -> None:
-    place.pause.write_text("0.02")
+    place.pause.write_text("hold")
     assert place.call("enqueue", "tiny.yaml", "--preset", "one").returncode == 0
     assert place.call("submit", "--parallel", "1").returncode == 0
     wait(place.running, "a trial in training")
-    watched = place.call("watch", "--interval", "0.2")
-    assert watched.returncode == 0, watched.stderr
-    lines = watched.stdout.splitlines()
+    watching = place.start("status", "--watch")
+    assert watching.stdout is not None
+    first = watching.stdout.readline()
+    place.pause.write_text("0")
+    rest, err = watching.communicate(timeout=PATIENCE)
+    assert watching.returncode == 0, err
+    lines = [first, *rest.splitlines()]
     assert lines[-1] == "2 succeeded"
     ended = [line for line in lines if line.startswith("[")]
     trial = "[0-9a-f]{12} tiny, (none|dropkey), tiny, seed 0"

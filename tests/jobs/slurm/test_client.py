@@ -9,6 +9,7 @@ import pytest
 from jobs.slurm import client
 from jobs.slurm.execution import Execution, exit_cause
 from jobs.slurm.job_states import JobStates
+from tests.patience import PATIENCE
 
 Programs = Callable[..., None]
 
@@ -43,14 +44,19 @@ def test_executions_of_requeued_jobs_and_of_arrays(programs: Programs) -> None:
         (None, "scontrol not found"),
         ("echo 'slurm_load: Unable to\n contact' >&2; exit 1", "scontrol: slurm_load: Unable to contact"),
         ("exit 3", "scontrol: exit code 3"),
-        ("exec /bin/sleep 5", "scontrol did not answer within 0 s"),
     ],
 )
 def test_a_program_that_fails(programs: Programs, script: str | None, message: str) -> None:
     programs(scontrol=script)
     with pytest.raises(client.SlurmCommandError) as raised:
-        client.run_command("scontrol", timeout=0.3)
+        client.run_command("scontrol", timeout=PATIENCE)
     assert str(raised.value) == message
+
+
+def test_a_program_that_does_not_answer(programs: Programs) -> None:
+    programs(scontrol="exec /bin/sleep 600")
+    with pytest.raises(client.SlurmCommandError, match="scontrol did not answer within 0 s"):
+        client.run_command("scontrol", timeout=0.3)
 
 
 def test_the_maximum_array_size_is_the_clusters(programs: Programs) -> None:

@@ -83,7 +83,7 @@ class Schedules(RuleBasedStateMachine):
         self.slurm.dies = sbatch if sbatch in ("before", "after") else None
         if squeue_fails and sbatch:
             self.slurm.unresponsive |= {"squeue"}
-        plan = Plan("slurm", profile=Profile(), trials_per_job=trials_per_job, throttle=throttle)
+        plan = Plan("slurm", profile=Profile(trials_per_job=trials_per_job), throttle=throttle)
         try:
             with open_store(self.settings.database) as store:
                 collect(store, self.settings)

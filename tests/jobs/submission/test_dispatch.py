@@ -35,7 +35,7 @@ def states(store: Store) -> set[str]:
 def test_trials_are_packed_into_jobs_and_arrays_are_split(queue: Store, place: Workplace, programs: Programs) -> None:
     programs(scontrol="echo 'MaxArraySize            = 2'")
     first = dispatch(
-        queue, place.settings, queue.find(None), Plan("slurm", profile=Profile(), trials_per_job=3, throttle=1)
+        queue, place.settings, queue.find(None), Plan("slurm", profile=Profile(trials_per_job=3), throttle=1)
     )
     assert first is not None
     assert (len(first.trials), first.workers, first.job_id) == (3, 1, "71")
@@ -43,7 +43,7 @@ def test_trials_are_packed_into_jobs_and_arrays_are_split(queue: Store, place: W
     assert json.loads((folder / ELEMENTS_FILE).read_text()) == dict.fromkeys(first.trials, 0)
     assert (folder / "0.pkl").exists(), "the job's pickle is written before sbatch is called"
     second = dispatch(
-        queue, place.settings, queue.find(None), Plan("slurm", profile=Profile(), trials_per_job=3, after="71")
+        queue, place.settings, queue.find(None), Plan("slurm", profile=Profile(trials_per_job=3), after="71")
     )
     assert second is not None
     assert len(second.trials) == 1
@@ -126,7 +126,7 @@ def test_a_refusal_leaves_the_queue_unchanged(queue: Store, place: Workplace, pr
 
 def test_nothing_is_submitted_twice_if_slurm_fails(queue: Store, place: Workplace, programs: Programs) -> None:
     programs(sbatch="echo 'Socket timed out' >&2; exit 1", squeue="exit 1")
-    with pytest.raises(InputError, match="may have been submitted: run `dropbench collect` when SLURM answers again"):
+    with pytest.raises(InputError, match="may have been submitted: run `dropbench status` when SLURM answers again"):
         dispatch(queue, place.settings, queue.find(None), PLAN)
     assert states(queue) == {"submitted"}
     assert dispatch(queue, place.settings, queue.find(None), PLAN) is None

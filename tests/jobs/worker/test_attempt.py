@@ -44,7 +44,7 @@ def test_the_record_of_an_attempt(directory: RunDirectory) -> None:
         0,
     )
     assert record["ended_at"] >= record["started_at"]
-    assert 0 < record["cpu_seconds"] < 60
+    assert record["cpu_seconds"] > 0
     assert record["peak_memory_bytes"] > len(block)
     assert begin(directory).number == 2
 

@@ -29,7 +29,6 @@ def test_a_signal_writes_a_checkpoint_and_ends_the_worker(
     number: signal.Signals,
 ) -> None:
     trials = tiny(2)
-    place.pause.write_text("0.02")
     thread = run_when_training(place, lambda: os.kill(os.getpid(), number))
     work(trials)()
     thread.join()
@@ -55,7 +54,6 @@ def test_preemption_is_forwarded_to_submitit_after_the_checkpoint(
     before = signal.signal(signal.SIGUSR2, lambda number, frame: called.append(states(place)[trials[0].id]))
     try:
         trials = tiny()
-        place.pause.write_text("0.02")
         thread = run_when_training(place, preempt)
         work(trials)()
         thread.join()
@@ -70,12 +68,12 @@ def test_preemption_is_forwarded_to_submitit_after_the_checkpoint(
 def test_the_stop_file_ends_the_worker_and_cancelling_only_the_trial(
     place: Workplace, work: Callable[..., Worker], tiny: Callable[..., list[Trial]]
 ) -> None:
-    trials = tiny(3)
-    place.pause.write_text("0.02")
+    trials = tiny(3, overrides={"steps": 199})  # with an event at each step
     worker = work(trials)
 
     def cancel_then_stop() -> None:
         (place.runs / trials[0].id / CANCELLED).touch()
+        place.pause.write_text("0.02")
         wait(lambda: [directory.id for directory in place.running()] == [trials[1].id], "the second trial")
         (Path(worker.folder) / STOP_FILE).touch()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import signal
 from collections.abc import Callable
@@ -10,10 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from submitit.core.utils import DelayedSubmission
 
 from harness.runs.run_directory import CANCELLED, RunDirectory
-from harness.settings import Settings
 from harness.trials.trial import Trial
 from jobs.worker.attempt import Attempt
 from jobs.worker.retry import MAX_SPLITS
@@ -226,7 +223,6 @@ def test_a_run_directory_that_is_deleted_during_training(
     place: Workplace, work: Callable[..., Worker], tiny: Callable[..., list[Trial]]
 ) -> None:
     trials = tiny(2)
-    place.pause.write_text("0.02")
     thread = run_when_training(place, lambda: (place.runs / trials[0].id).rename(place.folder / "gone"))
     worker = work(trials)
     worker()
@@ -241,34 +237,3 @@ def test_a_worker_without_its_slot_does_nothing(
     worker.slot_file = str(place.folder / "removed")
     worker()
     assert list(states(place).values()) == [[]]
-
-
-OLD_JOB = """
-gAWVVwIAAAAAAACME3N1Ym1pdGl0LmNvcmUudXRpbHOUjBFEZWxheWVkU3VibWlzc2lvbpSTlCmBlH2UKIwIZnVuY3Rpb26UjAtqb2JzLndvcmtlcpSM
-BldvcmtlcpSTlCmBlH2UKIwLZGlyZWN0b3JpZXOUXZSMEi9ydW5zLzAxMjM0NTY3ODlhYpRhjAdwYXlsb2FklH2UKIwEZGF0YZSMBS9kYXRhlIwEcnVu
-c5SMBS9ydW5zlIwIZGF0YWJhc2WUjBZzcWxpdGU6Ly8vZHJvcGJlbmNoLmRilIwHZm9sZGVyc5R9lIwHcGx1Z2luc5RdlIwGZGV2aWNllIwDY3B1lIwH
-YmFja2VuZJSMBGF1dG+UjAdjb21waWxllImMB3RocmVhZHOUSwGMB2xvYWRlcnOUTowSY2hlY2twb2ludF9zZWNvbmRzlEdAcsAAAAAAAIwGcGllY2Vz
-lEsBjAh0cmFja2Vyc5QpdYwKc3VibWlzc2lvbpSMAnMxlIwGZm9sZGVylIwSL3J1bnMvLnN1Ym1pdGl0L3MxlIwIZXhlY3V0b3KUjAVsb2NhbJSMBXBs
-YWNllIwgL3J1bnMvLnN1Ym1pdGl0L3BsYWNlcy9zMS4wLmhvc3SUjAVzaW5jZZSMHTIwMjYtMDEtMzFUMTI6MDA6MDAuMDAwKzAwOjAwlIwIdGVybWlu
-YWyUiXVijARhcmdzlCmMBmt3YXJnc5R9lIwHX3Jlc3VsdJROjAVfZG9uZZSJjAxfdGltZW91dF9taW6USzyMEl90aW1lb3V0X2NvdW50ZG93bpRLA3Vi
-Lg==
-"""
-"""A job as Submitit pickled it in 969bcf6, where the class was `jobs.worker.Worker` and had other attributes."""
-
-
-def test_a_job_that_an_earlier_version_submitted(tmp_path: Path) -> None:
-    file = tmp_path / "job.pkl"
-    file.write_bytes(base64.b64decode(OLD_JOB))
-    worker = DelayedSubmission.load(file).function
-    assert isinstance(worker, Worker)
-    assert vars(worker).keys() == vars(Worker([], {}, submission="", folder="", executor="")).keys()
-    assert (worker.directories, worker.submission, worker.folder) == (
-        ["/runs/0123456789ab"], "s1", "/runs/.submitit/s1",
-    )  # fmt: skip
-    assert worker.slot_file == "/runs/.submitit/places/s1.0.host"
-    assert worker.submitted_at == "2026-01-31T12:00:00.000+00:00"
-    assert (worker.executor, worker.terminal) == ("local", False)
-    assert Settings.from_payload(worker.payload).runs == Path("/runs")
-    worker()  # its slot is gone, so it does nothing
-    DelayedSubmission(worker).dump(file)
-    assert vars(DelayedSubmission.load(file).function) == vars(worker)

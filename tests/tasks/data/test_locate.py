@@ -15,7 +15,9 @@ from tasks.data.locate import default_folder, nearest_layout
 if TYPE_CHECKING:
     from tests.tasks.data.conftest import WriteSource
 
-CIFAR100 = dict.fromkeys(("train.bin", "test.bin", "fine_label_names.txt"), b"x")
+SNLI = {
+    suffix: {f"snli_1.0_{split}.{suffix}": b"x" for split in ("train", "dev", "test")} for suffix in ("jsonl", "txt")
+}
 
 
 def one_line(error: pytest.ExceptionInfo[InputError]) -> str:
@@ -91,11 +93,11 @@ def test_an_incomplete_set_is_distinguished_from_a_missing_one(tmp_path: Path) -
     assert f"is incomplete: {tmp_path / 'trec'} has TREC.test.all, but not TREC.train.all" in one_line(error)
 
 
-def test_a_half_copied_python_version_is_not_reported_as_a_binary_one(tmp_path: Path) -> None:
-    for name in ("train", "meta"):
-        (tmp_path / name).write_bytes(b"x")
-    with pytest.raises(InputError, match="has train, meta, but not test "):
-        locate("cifar100", folders={"cifar100": tmp_path})
+def test_of_a_half_copied_set_the_nearest_layout_is_reported(tmp_path: Path) -> None:
+    for split in ("train", "dev"):
+        (tmp_path / f"snli_1.0_{split}.txt").write_bytes(b"x")
+    with pytest.raises(InputError, match=r"has snli_1.0_train.txt, snli_1.0_dev.txt, but not snli_1.0_test.txt"):
+        locate("snli", folders={"snli": tmp_path})
 
 
 def test_a_folder_in_place_of_a_file_does_not_count(tmp_path: Path) -> None:
@@ -109,20 +111,20 @@ def test_unknown_name(tmp_path: Path) -> None:
         locate("cifar11", tmp_path)
 
 
-def test_both_cifar_layouts_are_found_and_the_archives_folders_too(tmp_path: Path, source: WriteSource) -> None:
-    assert source("cifar100", CIFAR100).layout is DATASETS.get("cifar100").layouts[0]
-    packed = tmp_path / "packed" / "cifar-100-python"
+def test_both_layouts_are_found_and_the_archives_folders_too(tmp_path: Path, source: WriteSource) -> None:
+    assert source("snli", SNLI["jsonl"]).layout is DATASETS.get("snli").layouts[0]
+    packed = tmp_path / "packed" / "snli_1.0"
     packed.mkdir(parents=True)
-    for name in ("train", "test", "meta"):
-        (packed / name).write_bytes(b"x")
-    located = locate("cifar100", folders={"cifar100": tmp_path / "packed"})
+    for name, content in SNLI["txt"].items():
+        (packed / name).write_bytes(content)
+    located = locate("snli", folders={"snli": tmp_path / "packed"})
     assert located.folder == packed
-    assert located.layout is DATASETS.get("cifar100").layouts[1]
+    assert located.layout is DATASETS.get("snli").layouts[1]
 
 
-def test_the_first_complete_layout_wins(tmp_path: Path, source: WriteSource) -> None:
-    located = source("cifar100", {**CIFAR100, **dict.fromkeys(("train", "test", "meta"), b"x")})
-    assert located.layout is DATASETS.get("cifar100").layouts[0]
+def test_the_first_complete_layout_wins(source: WriteSource) -> None:
+    located = source("snli", {**SNLI["jsonl"], **SNLI["txt"]})
+    assert located.layout is DATASETS.get("snli").layouts[0]
 
 
 def test_a_mapping_is_for_its_own_name_alone(tmp_path: Path) -> None:

@@ -1,17 +1,15 @@
-"""Test the average precision of interactions: perfect detections, cases by hand, an independent implementation."""
+"""Test the average precision of interactions: cases by hand, perfect detections, the authors' code."""
 
 from __future__ import annotations
 
 import json
 import os
-import time
 import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from tasks.data import locate, read
 from tasks.data.detection.interactions import InteractionData, Interactions, PairedImage
@@ -52,70 +50,6 @@ def pairing(*pairs: Any) -> Pairing:
     )
 
 
-def reference_map(
-    kind: Interactions, truths: list[PairedImage], predictions: list[Pairing], max_dets: int | None
-) -> dict[str, float]:
-    """Compute the metrics pair by pair in plain Python."""
-
-    def iou(first: NDArray[np.floating], second: NDArray[np.floating]) -> float:
-        width = min(first[2], second[2]) - max(first[0], second[0])
-        height = min(first[3], second[3]) - max(first[1], second[1])
-        if width <= 0 or height <= 0:
-            return 0.0
-        intersection = (width + 1) * (height + 1)
-        areas = [(box[2] - box[0] + 1) * (box[3] - box[1] + 1) for box in (first, second)]
-        return float(intersection / (sum(areas) - intersection))
-
-    lists: dict[tuple[int, int], list[tuple[float, bool, int]]] = {}
-    totals: dict[tuple[int, int], int] = {}
-    for number, (truth, prediction) in enumerate(zip(truths, predictions, strict=True)):
-        for _, thing, verb in truth.pairs.tolist():
-            key = (verb, int(truth.labels[thing]))
-            totals[key] = totals.get(key, 0) + 1
-        ranked = [
-            (float(prediction.scores[row, verb]), row, verb)
-            for row in range(len(prediction.labels))
-            for verb in range(len(kind.verbs))
-            if (verb, int(prediction.labels[row])) in [tuple(pair) for pair in kind.classes.tolist()]
-        ]
-        ranked.sort(key=lambda pair: -pair[0])
-        matched: set[int] = set()
-        for score, row, verb in ranked[:max_dets]:
-            best_iou, match = 0.0, None
-            for index, (subject, thing, true_verb) in enumerate(truth.pairs.tolist()):
-                if verb != true_verb or truth.labels[thing] != prediction.labels[row]:
-                    continue
-                overlap = min(
-                    iou(prediction.subjects[row], truth.boxes[subject]),
-                    iou(prediction.objects[row], truth.boxes[thing]),
-                )
-                if overlap >= 0.5 and overlap > best_iou:
-                    best_iou, match = overlap, index
-            correct = match is not None and match not in matched
-            if match is not None:
-                matched.add(match)
-            lists.setdefault((verb, int(prediction.labels[row])), []).append((score, correct, number))
-    values = {}
-    for ending in ("", "-known-object"):
-        groups: dict[str, list[float]] = {"full": [], "rare": [], "non-rare": []}
-        for number, (verb, thing) in enumerate(kind.classes.tolist()):
-            if (verb, thing) not in totals:
-                continue
-            entries = sorted(lists.get((verb, thing), []), key=lambda entry: -entry[0])
-            if ending:
-                having = [n for n, t in enumerate(truths) if thing in [t.labels[pair[1]] for pair in t.pairs.tolist()]]
-                entries = [entry for entry in entries if entry[2] in having]
-            points, hits = [], 0
-            for rank, (_, correct, _) in enumerate(entries, 1):
-                hits += correct
-                points.append((hits / totals[verb, thing], hits / rank))
-            precisions = [max([p for r, p in points if r >= step], default=0.0) for step in np.arange(0.0, 1.1, 0.1)]
-            for group in ("full", "rare" if kind.rare[number] else "non-rare"):
-                groups[group].append(sum(precisions) / 11)
-        values.update({f"map-{name}{ending}": 100 * sum(aps) / len(aps) for name, aps in groups.items() if aps})
-    return values
-
-
 CASES = {
     "a correct pair": ([image((BOX, THING, 1, 0))], [pairing((BOX, THING, 1, [0.9, 0, 0]))], 100),
     "half of the person's box": ([image((BOX, THING, 1, 0))], [pairing((HALF, THING, 1, [0.9, 0, 0]))], 100),
@@ -147,7 +81,6 @@ def test_cases_by_hand(name: str) -> None:
     values = mean_average_precision(all_interactions(rare=()), truths, predictions)
     assert values["map-full"] == pytest.approx(expected, abs=1e-9)
     assert "map-rare" not in values
-    assert values == pytest.approx(reference_map(all_interactions(rare=()), truths, predictions, 100), abs=1e-9)
 
 
 def test_images_without_the_object_count_only_in_the_default_setting() -> None:
@@ -162,32 +95,6 @@ def test_rare_classes_are_averaged_separately() -> None:
     truths = [image((BOX, THING, 0, 0)), image((BOX, THING, 1, 1))]
     values = mean_average_precision(all_interactions(), truths, [pairing((BOX, THING, 0, [0.5, 0, 0])), pairing()])
     assert [values[name] for name in NAMES] == pytest.approx([50, 100, 0] * 2)
-
-
-@pytest.mark.parametrize("max_dets", [None, 5, 20])
-@pytest.mark.parametrize("seed", range(4))
-def test_random_detections_score_as_in_an_independent_implementation(seed: int, max_dets: int | None) -> None:
-    random = np.random.RandomState(seed)
-    kind = all_interactions(rare=(0, 4, 5))
-
-    def corners(base: NDArray[np.floating], spread: int) -> NDArray[np.floating]:
-        """Shift boxes at random, so that they overlap the original ones to varying degrees."""
-        return base + random.randint(-spread, spread + 1, base.shape)
-
-    truths, predictions = [], []
-    for _ in range(12):
-        count = int(random.randint(0, 5))
-        base = np.array([(x, y, x + 30, y + 30) for x, y in random.randint(0, 60, (2 * count, 2))]).reshape(-1, 4)
-        pairs = [(base[2 * n], base[2 * n + 1], random.randint(3), random.randint(3)) for n in range(count)]
-        truths.append(image(*pairs))
-        rows = [(*(corners(box, 6) for box in pair[:2]), pair[2], random.rand(3).round(3)) for pair in pairs * 3]
-        predictions.append(pairing(*rows))
-    ours, theirs = (
-        mean_average_precision(kind, truths, predictions, max_dets),
-        reference_map(kind, truths, predictions, max_dets),
-    )
-    assert ours == pytest.approx(theirs, abs=1e-9)
-    assert 0 < ours["map-full"] < 100
 
 
 def test_interactions_that_do_not_exist_do_not_count_among_the_best_detections() -> None:
@@ -244,9 +151,7 @@ def test_random_detections_score_as_in_the_authors_code(published: InteractionDa
 def test_perfect_detections_of_the_published_test_split(published: InteractionData) -> None:
     kind, images = published.interactions, published.test.images
     predictions = [perfect(truth, len(kind.verbs)) for truth in images]
-    start = time.process_time()
     values = mean_average_precision(kind, images, predictions, max_dets=None)
-    assert time.process_time() - start < 60
     assert values == dict.fromkeys(NAMES, 100.0)
     # With at most 100 detections, only classes of the three images with more than 100 pairs lose precision.
     crowded = [number for number, truth in enumerate(images) if len(truth.pairs) > 100]

@@ -15,17 +15,16 @@ import torch
 from mmdet.datasets import CocoDataset
 
 from adapters.vision.detr import detr_config, in_mmdet
-from harness.errors import InputError, Interrupted
-from harness.runs.run_directory import RunDirectory
+from harness.errors import InputError
 from harness.seeding import seed_all
 from harness.settings import Settings
-from harness.training.engine import run_trial
 from harness.trials.task import TASKS
 from harness.trials.trial import Trial, TrialRequest
 from tasks.data.locate import locate
 from tasks.detection.mmdet_pipeline import scale_boxes, scaled_pipelines
 from tasks.detection.object_detection import ObjectDetection, average_precision, ground_truth
 from tasks.detection.spec import ObjectDetectionSpec
+from tests.training import assert_resumes
 
 SMALL = {
     "image_size": 64, "batch_size": 4, "model.num_queries": 6, "model.encoder_layers": 1, "model.decoder_layers": 1,
@@ -200,17 +199,7 @@ def test_the_paper_preset_equals_mmdets_configuration() -> None:
 
 def test_interrupted_training_resumes_bit_for_bit(tmp_path: Path) -> None:
     trial = trial_of(steps=4, evaluate_every=4, image_size=32)
-
-    def train(name: str, stop_at: int = 0) -> dict[str, Any]:
-        steps = iter(range(1000))
-        directory = RunDirectory.create(tmp_path / name, trial)
-        settings = Settings.from_environment(runs=tmp_path / name, device="cpu", threads=1)
-        return run_trial(directory, settings, lambda: next(steps) == stop_at - 1)
-
-    whole = train("whole")
-    with pytest.raises(Interrupted):
-        train("cut", 2)
-    assert train("cut") == whole
+    whole = assert_resumes(tmp_path, trial)
     assert whole["metrics"]["train/loss"] > 0
     assert set(whole["metrics"]) >= {"test/ap", "test/ap50", "dev/ap"}
 

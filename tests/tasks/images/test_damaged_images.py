@@ -66,5 +66,5 @@ def test_a_run_reads_images_of_every_mode(folder: Path, tmp_path: Path) -> None:
 def test_check_reports_a_damaged_image(folder: Path) -> None:
     path = pick_image(folder, "train")
     path.write_bytes(b"")
-    result = CliRunner().invoke(app, ["data", "check", "imagenet", "--data", f"imagenet={folder}"])
+    result = CliRunner().invoke(app, ["data", "check", f"imagenet={folder}"])
     assert str(result.exception) == f"{path}: the image is empty"

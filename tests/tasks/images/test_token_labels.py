@@ -11,15 +11,14 @@ import torch
 from torch import Tensor, nn
 
 import adapters.vision.volo
-from harness.errors import InputError, Interrupted
-from harness.runs.run_directory import RunDirectory
+from harness.errors import InputError
 from harness.seeding import seed_all
 from harness.settings import Settings
-from harness.training.engine import run_trial
 from harness.trials.trial import Trial, TrialRequest
 from tasks.images.image_classification import ImageClassification
 from tasks.images.spec import ImageRecipe
 from tasks.images.token_labels import labels_from_maps, roi_align_weights, token_label_loss
+from tests.training import assert_resumes, run
 
 SMALL = {"model.layers": "1,1", "model.embed_dim": 16, "model.num_heads": 2, "model.stem_dim": 4, "model.mlp_ratio": 1}
 SETTINGS = Settings(device="cpu", threads=1)
@@ -145,20 +144,9 @@ def test_labels_of_maps_are_smoothed_as_in_the_authors_code() -> None:
 
 def test_a_run_with_token_labels_resumes_bit_for_bit(tmp_path: Path) -> None:
     labeled = trial("digits", image_size=8, channels=1, token_labels="image", steps=4, batch_size=16, evaluate_every=4)
-
-    def run(name: str, stop_at: int = 0) -> dict[str, Any]:
-        calls = iter(range(1000))
-        settings = Settings(runs=tmp_path / name, device="cpu", threads=1)
-        directory = RunDirectory.create(tmp_path / name, labeled)
-        return run_trial(directory, settings, lambda: next(calls) == stop_at - 1)
-
-    whole = run("whole")
-    with pytest.raises(Interrupted):
-        run("cut", 2)
-    assert run("cut") == whole
+    whole = assert_resumes(tmp_path, labeled)
     plain = labeled.model_copy(update={"recipe": {k: v for k, v in labeled.recipe.items() if k != "token_labels"}})
-    settings = Settings(runs=tmp_path / "plain", device="cpu", threads=1)
-    plain_result = run_trial(RunDirectory.create(tmp_path / "plain", plain), settings)
+    plain_result = run(tmp_path / "plain", plain)
     assert plain_result["metrics"]["train/loss"] != whole["metrics"]["train/loss"]
 
 
@@ -180,30 +168,6 @@ def test_an_invalid_recipe_is_refused_before_a_trial_is_queued(fields: dict[str,
     with pytest.raises(InputError, match=message) as caught:
         trial(**fields)
     assert "\n" not in str(caught.value)
-
-
-def test_the_value_none_is_the_same_recipe_as_the_default() -> None:
-    recipes = [trial().recipe, trial(token_labels="none").recipe]
-    assert recipes[0] == recipes[1]
-
-
-@pytest.mark.parametrize(
-    ("model", "data", "labels"),
-    [
-        ("volo-d1", "imagenet", "maps"),
-        ("volo-d2", "imagenet", "maps"),
-        ("volo-d3", "cifar100", "image"),
-        ("volo-d2", "tiny-imagenet", "image"),
-        ("t2t-vit-14", "imagenet", None),
-    ],
-)
-def test_only_the_published_recipe_of_volo_has_token_labels(model: str, data: str, labels: str | None) -> None:
-    for preset, expected in (("paper", labels), ("mini", None)):
-        request = TrialRequest(task="image-classification", data=data, model=model, preset=preset)
-        resolved = ImageClassification.resolved(request)
-        assert resolved is not None
-        assert resolved.recipe.get("token_labels") == expected
-        assert resolved.recipe.get("token_weight") == (0.5 if expected else None)
 
 
 def test_the_token_grid_is_that_of_self_attention() -> None:

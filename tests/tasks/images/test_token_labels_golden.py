@@ -2,7 +2,7 @@
 
 Each input is drawn from `numpy.random.RandomState(zlib.crc32(name))`. The golden figures of labels are five equidistant
 elements from the first to the last, and the sum of all squares. The authors' RoI align was given the crop's edges in
-the order that it expects (docs/image-models.md).
+the order that it expects (docs/tasks/image-classification.md).
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -134,25 +132,6 @@ def test_concurrent_readers_write_the_tokens_once(
     assert len([path for path in cache.iterdir() if path.is_dir()]) == 1
 
 
-def test_interrupted_writing_leaves_nothing_and_stale_folders_are_removed(
-    text: Callable[[str], Source], cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = text(LINES)
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(token_cache, "_write_tokens", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            token_cache.load_tokens(source, BPE, Path())
-    assert [path for path in cache.iterdir() if path.is_dir()] == []
-    [lock] = cache.iterdir()
-    (cache / f".{lock.stem}.killed").mkdir()
-    token_cache.load_tokens(source, BPE, Path())
-    assert [path.name for path in cache.iterdir() if path.is_dir()] == [lock.stem]
-
-
 def test_large_vocabularies_take_four_bytes(tmp_path: Path) -> None:
     with (tmp_path / "a.npy").open("wb") as file:
         writer = TokenWriter(file, 70_000)
@@ -186,23 +165,6 @@ def test_an_unwritable_cache_is_reported(
     with pytest.raises(InputError, match=r"cannot cache the tokens of 'text' there \(set XDG_CACHE_HOME") as caught:
         token_cache.load_tokens(text(LINES), BPE, Path())
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="limits on file sizes need POSIX")
-def test_a_full_disk_leaves_nothing_behind(text: Callable[[str], Source], cache: Path) -> None:
-    import resource
-
-    source = text(LINES)
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
-        with pytest.raises(InputError, match="cannot cache the tokens of 'text' there"):
-            token_cache.load_tokens(source, BPE, Path())
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        signal.signal(signal.SIGXFSZ, handler)
-    assert [path for path in cache.iterdir() if path.is_dir()] == []
 
 
 def test_text_is_tokenized_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:

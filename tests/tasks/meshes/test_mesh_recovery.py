@@ -11,18 +11,17 @@ import pytest
 import torch
 
 from adapters.vision.metro import Recovered, project
-from harness.errors import InputError, Interrupted
+from harness.errors import InputError
 from harness.models.catalog import MODELS
-from harness.runs.run_directory import RunDirectory
 from harness.seeding import seed_all
 from harness.settings import Settings
-from harness.training.engine import run_trial
 from harness.trials.optimization import build_optimizer
 from harness.trials.task import TASKS
 from harness.trials.trial import Trial, TrialRequest
 from tasks.meshes.mesh_recovery import MeshRecovery
 from tasks.meshes.metrics import Body, mesh_losses
 from tasks.meshes.person_crop import PersonCrop, rotate_body
+from tests.training import assert_resumes
 
 SMALL: dict[str, Any] = {
     "image_size": 64, "batch_size": 8, "model.hidden": "32,16", "model.between": "16", "model.layers": 1,
@@ -182,17 +181,7 @@ def test_interrupted_training_resumes_bit_for_bit(tmp_path: Path) -> None:
         overrides={**SMALL, "image_size": 32, "steps": 4, "evaluate_every": 4, "rotate": 30, "noise": 0.4},
     )  # fmt: skip
     trial = MeshRecovery.trial_for(request, Settings.from_environment())
-
-    def train(name: str, stop_at: int = 0) -> dict[str, Any]:
-        steps = iter(range(1000))
-        directory = RunDirectory.create(tmp_path / name, trial)
-        settings = Settings.from_environment(runs=tmp_path / name, device="cpu", threads=1)
-        return run_trial(directory, settings, lambda: next(steps) == stop_at - 1)
-
-    whole = train("whole")
-    with pytest.raises(Interrupted):
-        train("cut", 2)
-    assert train("cut") == whole
+    whole = assert_resumes(tmp_path, trial)
     assert set(whole["metrics"]) >= {"test/mpve", "test/mpjpe", "test/pa-mpjpe", "dev/mpve"}
 
 

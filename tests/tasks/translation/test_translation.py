@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import gzip
 import math
-from argparse import Namespace
 from collections import Counter
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from fairseq.optim.lr_scheduler.inverse_square_root_schedule import InverseSquareRootSchedule
 
-from harness.errors import InputError, Interrupted
+from harness.errors import InputError
 from harness.runs.run_directory import RunDirectory
 from harness.settings import Settings
 from harness.training.engine import run_trial
-from harness.training.monte_carlo import bind_trial
-from harness.trials.optimization import learning_rate
+from harness.training.regularization import bind_trial
 from harness.trials.task import Split
 from harness.trials.trial import TrialRequest
 from tasks.translation.bleu import Scorer
 from tasks.translation.translation import Translation
+from tests.training import assert_resumes
 
 SIZE = {"encoder_layers": 1, "decoder_layers": 2, "dim": 32, "feedforward": 64, "dropout": 0.0}
 SMALL = {f"model.{name}": value for name, value in SIZE.items()}
@@ -118,22 +115,6 @@ def test_the_loss_of_a_step_is_the_mean_over_its_tokens_for_any_micro_batches(tm
     assert len(losses[0]) == 3
 
 
-def test_the_warm_up_equals_that_of_fairseq() -> None:
-    recipe = make(lr_schedule="inverse-sqrt").recipe.model_copy(
-        update={"warmup": 20, "steps": 60, "lr": 3e-3, "warmup_lr": 1e-7}
-    )
-    config = Namespace(lr=[recipe.lr], warmup_updates=20, warmup_init_lr=recipe.warmup_lr)
-    rates: list[float] = []
-    optimizer = type("Optimizer", (), {"set_lr": lambda _, rate: rates.append(rate), "get_lr": lambda _: rates[-1]})()
-    schedule = InverseSquareRootSchedule.__new__(InverseSquareRootSchedule)
-    schedule.__dict__.update(cfg=config, optimizer=optimizer)
-    schedule.lr_step = (recipe.lr - config.warmup_init_lr) / 20
-    schedule.decay_factor = recipe.lr * 20**0.5
-    for update in range(60):
-        assert learning_rate(recipe, update, 60) == pytest.approx(schedule.step_update(update), rel=1e-12)
-    assert max(rates) == recipe.lr
-
-
 def test_training_learns_the_synthetic_language(tmp_path: Path) -> None:
     task = make(epochs=6, lr=5e-3, warmup=20, beam=2, max_tokens=500, label_smoothing=0.0, average_last=2)
     directory = RunDirectory.create(tmp_path, task.trial)
@@ -151,12 +132,7 @@ def test_training_learns_the_synthetic_language(tmp_path: Path) -> None:
 def test_an_interrupted_run_ends_like_an_uninterrupted_one(tmp_path: Path) -> None:
     more: dict[str, Any] = {"model.dropout": 0.1, "epochs": 2, "max_tokens": 500, "accumulate": 2, "beam": 1}
     task = make(regularizer="dropattention-c", max_len_b=10, average_last=2, **more)
-    whole = run_trial(RunDirectory.create(tmp_path / "whole", task.trial), task.settings)
-    directory = RunDirectory.create(tmp_path / "parts", task.trial)
-    for stop in (3, 5):  # before and after the end of an epoch
-        with pytest.raises(Interrupted):
-            run_trial(directory, task.settings, partial(next, iter([False] * (stop - 1) + [True])))
-    assert run_trial(directory, task.settings) == whole
+    whole = assert_resumes(tmp_path, task.trial, stops=(3, 5))  # before and after the end of an epoch
     assert whole["steps"] > 8
 
 
@@ -169,21 +145,6 @@ def test_each_kind_of_attention_is_selectable(kinds: tuple[str, ...] | None) -> 
     assert Counter(site.kind for site in report.bound) == {
         kind: count for kind, count in expected.items() if kinds is None or kind in kinds
     }
-
-
-def test_the_paper_recipe_has_the_18_sites_of_the_base_model() -> None:
-    request = TrialRequest(
-        task="translation",
-        data="wmt16-en-de-synthetic",
-        model="transformer-wmt-en-de",
-        regularizer="dropattention-c",
-        preset="paper",
-    )
-    task = Translation(Translation.trial_for(request, Settings()), Settings(device="cpu"))
-    task.setup()
-    assert len(bind_trial(task.build_model(), task.trial).bound) == 18
-    recipe = task.recipe
-    assert (recipe.max_tokens * recipe.accumulate, recipe.symbols, recipe.beam) == (32_768, 32_768, 4)
 
 
 def test_a_long_pair_is_noted_and_stays_in_the_score(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ from db.report.dashboard.app import make_app
 from db.store.store import Store
 from harness.settings import Settings
 from jobs.queue.status import activity
+from tests.patience import wait
 
 if TYPE_CHECKING:
     from tests.db.report.conftest import Reader, Runs, Tables
@@ -45,8 +45,7 @@ def port(settings: Settings) -> Iterator[int]:
     )
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()
-    while not server.started:
-        time.sleep(0.01)
+    wait(lambda: server.started, "the dashboard")
     yield listening.getsockname()[1]
     server.should_exit = True
     thread.join()

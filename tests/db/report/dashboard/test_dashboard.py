@@ -24,6 +24,7 @@ from harness.settings import Settings
 from harness.suites.cell import SuiteOptions
 from harness.trials.trial import DataRef, Trial
 from tests.damage import age, damage
+from tests.patience import PATIENCE
 from tests.requests import named
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def ask(port: int) -> Ask:
     """Return a function that sends a request (path, method, **headers) to the dashboard."""
 
     def request(path: str, method: str = "GET", **headers: str) -> Answer:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
         try:
             connection.putrequest(method, path, skip_host="host" in headers)
             for name, value in headers.items():

@@ -1,4 +1,4 @@
-"""Critical-difference diagrams, as `dropbench rank` draws them."""
+"""Critical-difference diagrams, as `dropbench compare --rank` draws them."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ Make = Callable[..., Trial]
 
 
 def test_a_critical_difference_diagram(call: Call, folder: Path, make_trial: Make) -> None:
-    nothing = call("rank", "--format", "svg")
+    nothing = call("compare", "--rank", "--format", "svg")
     assert (nothing.code, "no critical-difference diagram: " in nothing.err) == (2, True)
     with open_store("sqlite:///dropbench.db") as store:
         for number, name in enumerate(("none", "dropkey", "dropout")):
             for block in range(6):
                 trial = make_trial(0, data=f"set-{block}", regularizer=RegularizerSpec(name=name))
                 store.record([RunRecord(trial, "succeeded", metrics=[("test/accuracy", -1, 80.0 + number)])])
-    drawn = call("rank", "--format", "svg").out
+    drawn = call("compare", "--rank", "--format", "svg").out
     assert all(f">{name}</text>" in drawn for name in ("none", "dropkey", "dropout"))
     assert "critical difference 1.35; 6 blocks" in drawn
-    assert "expected a file" in call("rank", "--format", "png").err
-    assert call("rank", "--format", "png", "-o", "cd.png").code == 0
+    assert "expected a file" in call("compare", "--rank", "--format", "png").err
+    assert call("compare", "--rank", "--format", "png", "-o", "cd.png").code == 0
     assert Path("cd.png").read_bytes().startswith(b"\x89PNG")
-    lines = [" ".join(line.split()) for line in call("rank").out.splitlines()]
+    lines = [" ".join(line.split()) for line in call("compare", "--rank").out.splitlines()]
     assert any(line.startswith("dropout 1.00 a 6/6 ") for line in lines)
 
 

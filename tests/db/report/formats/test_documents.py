@@ -128,7 +128,7 @@ def test_untrusted_text_is_escaped(store: Store, tables: Tables) -> None:
     tables.fill(store, cells, {(EVIL, "TREC"): (EVIL, 80.0, 81.0), ("none", "TREC"): (70.0, 71.0, 72.0)})
     view = tables.view(store, cells, suite)
     harmless = 'red [bold]x[/bold] | 50% & <b>_$#{}^~\\ `c` *s* new, "q"'
-    text = tables.printed(view, 200, force_terminal=True, color_system="standard")
+    text = tables.drawn(view, 200)
     assert harmless in re.sub(r"\x1b\[[0-9;]*m", "", text)
     assert "\x1b[31m" not in text
     markdown = as_markdown(view)

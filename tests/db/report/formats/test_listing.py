@@ -21,12 +21,13 @@ from harness.regularizers.spec import complete_spec
 def test_a_label_has_strengths_and_what_differs_from_the_defaults(name: str, params: Any, label: str) -> None:
     spec = complete_spec(name, params)
     row = {"regularizer": spec.name, "params": spec.params, "metric": "accuracy"}
-    assert results_table([row])[1] == (["regularizer", "metric"], [[label, "accuracy"]])
+    table = results_table([row])
+    assert (table.header, table.texts) == (["regularizer", "metric"], [[label, "accuracy"]])
 
 
 def test_a_composition_with_a_plug_in_that_is_not_loaded_is_labeled() -> None:
     row = {"regularizer": "gone+dropkey", "params": {"gone.size": 2, "dropkey.ratio": 0.1}, "metric": "accuracy"}
-    assert results_table([row])[1][1] == [["gone:size=2 + dropkey:ratio=0.1", "accuracy"]]
+    assert results_table([row]).texts == [["gone:size=2 + dropkey:ratio=0.1", "accuracy"]]
 
 
 @pytest.mark.parametrize(

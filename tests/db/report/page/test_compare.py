@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def test_trials_with_curves_are_compared_by_the_keys_that_differ(
     store: Store, tables: Tables, written: Runs, tmp_path: Path, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(compare, "MAX_POINTS", 3)
+    monkeypatch.setattr(compare, "points_per_curve", lambda curves: 3)
     cells = tables.resolve(tables.suite(["TREC"]))
     written.fill(store, tmp_path, cells, tables.values)
     view = tables.view(store, cells)

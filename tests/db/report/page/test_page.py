@@ -14,6 +14,7 @@ from lxml import html as parser
 
 from db.report.page import templates
 from db.report.page.document import page
+from db.report.page.limits import Limits
 from db.report.page.table import table_of
 from db.report.view.build import with_subsets
 from db.report.view.view import View
@@ -262,12 +263,12 @@ def test_the_page_of_a_large_suite_is_limited(
     store: Store, tables: Tables, written: Runs, runs: Path, monkeypatch: Any
 ) -> None:
     for name, limit in (
-        ("details.MAX_FULL_TRIALS", 4),
-        ("details.MAX_LISTED_TRIALS", 12),
-        ("document.MAX_CELLS", 4),
-        ("training.MAX_TRIALS", 2),
+        ("full_trials", 4),
+        ("listed_trials", 12),
+        ("table_cells", 4),
+        ("trials", 2),
     ):
-        monkeypatch.setattr(f"db.report.page.{name}", limit)
+        monkeypatch.setattr(Limits, name, limit)
     cells = tables.resolve(tables.suite(), SuiteOptions(seeds=tuple(range(6))))
     written.fill(store, runs, cells, {position: [80.0] * 6 for position in tables.values})
     document = checked(page(tables.view(store, cells), store, runs))

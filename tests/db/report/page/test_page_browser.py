@@ -135,7 +135,7 @@ def test_every_plot_and_table_can_be_saved(read: Read, analyzed: str, view: View
     table = reader.page.locator("section[aria-labelledby=table]")
     assert saved(reader, table, "CSV") == as_csv(view)
     assert saved(reader, table, "TeX") == as_latex(view)
-    for figure in reader.page.locator("figure.chart, figure.drawing").all():
+    for figure in reader.page.locator("figure.chart").all():
         drawing = etree.fromstring(saved(reader, figure, "SVG").encode())
         assert drawing.tag == "{http://www.w3.org/2000/svg}svg"
         assert drawing.xpath("//*[local-name() = 'path' or local-name() = 'image']")
@@ -249,6 +249,6 @@ def test_the_page_can_be_read_without_scripts(read: Read, analyzed: str) -> None
     shown = reader.page
     assert shown.locator(".results tbody:visible").count() == 3
     assert shown.locator("figure.chart:visible, .find:visible, .compare:visible, .save").count() == 0
-    assert shown.locator("figure.drawing svg:visible").count() == 1
+    assert shown.locator("figure.picture img:visible").count() == 1
     shown.locator("section[aria-labelledby=curves] summary").click()
     assert shown.locator("section[aria-labelledby=curves] tbody tr:visible").count() > 1

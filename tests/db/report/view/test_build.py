@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,6 @@ from db.report.formats.documents import as_json, as_markdown
 from db.report.view.build import with_subsets
 from db.report.view.view import View
 from harness.runs.run_directory import RunDirectory
-from harness.trials.trial import DataRef
 
 if TYPE_CHECKING:
     from tests.db.report.conftest import Tables
@@ -39,19 +37,6 @@ def test_columns_of_a_subset_are_marked(filled: View, tables: Tables, tmp_path: 
     assert "TREC (subset) ↑" in as_markdown(view)
     records = json.loads(as_json(view))["cells"]
     assert [record["subset"] for record in records] == [record["column"] == "TREC" for record in records]
-
-
-def test_partial_fingerprints_are_named(filled: View, tables: Tables) -> None:
-    """A table has trials of version 0.1 on large data only on request."""
-    label = DataRef(name="trec", fingerprint="0123456789ab", partial=True).label
-    cells = {
-        position: replace(cell, fingerprint=label) if cell.column == "TREC" else cell
-        for position, cell in filled.cells.items()
-    }
-    view = replace(filled, cells=cells)
-    assert "trec: fingerprint 0123456789ab (partial fingerprint)" in tables.printed(view, 120)
-    assert {record["fingerprint"] for record in json.loads(as_json(view))["cells"]} == {"0123456789ab", label}
-    assert "(partial fingerprint)" not in tables.printed(filled, 120)
 
 
 def test_missing_and_damaged_runs_have_no_notes(filled: View, tmp_path: Path) -> None:

@@ -14,22 +14,11 @@ from harness.analysis.pictures.attention_map import _word_map
 from harness.analysis.trained import Trained
 from harness.errors import InputError
 from harness.settings import Settings
-from harness.trials.samples import SampleView
+from harness.trials.sample_view import SampleView
 from harness.trials.task import Task
 from tests.harness.analysis.figure_flaws import flaws
-from tests.harness.analysis.trained_runs import make_run, make_trial
 
 CPU = Settings(device="cpu", threads=1)
-
-
-@pytest.fixture(scope="module")
-def digits(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    return Trained(make_run(tmp_path_factory.mktemp("runs"), make_trial()), CPU)
-
-
-@pytest.fixture(scope="module")
-def texts(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    return Trained(make_run(tmp_path_factory.mktemp("runs"), make_trial("trec-synthetic")), CPU)
 
 
 def probed(trained: Trained, index: int) -> torch.Tensor:
@@ -77,28 +66,6 @@ def test_a_task_that_cannot_display_its_samples_is_refused(digits: Trained, monk
     monkeypatch.setattr(type(digits.task), "sample_view", Task.sample_view)
     with pytest.raises(InputError, match="cannot display its samples"):
         ANALYSES.get("attention-map")(digits, Options())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", [kind for kind in ANALYSES if kind not in ("interactions", "predictions")])
-@pytest.mark.parametrize("which", ["digits", "texts"])
-def test_texts_in_a_figure_do_not_overlap(
-    kind: str, which: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trained: Trained = request.getfixturevalue(which)
-    figure = ANALYSES.get(kind)(trained, Options(samples=4)).draw()
-    assert not flaws(figure, monkeypatch)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("layers", [1, 7, 14])
-def test_figures_of_many_layers_are_legible(layers: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    generator = np.random.default_rng(0)
-    values = {f"encoder-self.{layer + 1}": generator.normal(layer, 1, 500) for layer in range(layers)}
-    figure = figures.histograms("a title", "nats", values)
-    assert not flaws(figure, monkeypatch)
-    assert len(figure.axes) == layers
-    assert not flaws(figures.bars("a title", "share", dict.fromkeys(values, 0.5), {}, ""), monkeypatch)
 
 
 def test_a_histogram_of_equal_values_or_of_nan_is_drawn() -> None:

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from harness.attention import dispatch
 from harness.attention.backends import backend
+from harness.attention.call import Call
 from harness.attention.kernels import cpu_fused
 from harness.attention.kernels.c_library import load_function
-from harness.attention.kernels.cpu_masks import BUFFERS
-from harness.attention.kernels.cpu_sgemm import sgemm
 from harness.attention.reference.sdpa import attention_weights
 from harness.attention.reference.units import Rescale
+from tests.covering import each_pair
 from tests.harness.attention import attention_case
 from tests.harness.attention.attention_case import DROPS, MASKS, Case, Drop, needs_compiler
 
@@ -24,15 +24,7 @@ DROPS_AND_RESCALES = [
     (drop, rescale) for drop in DROPS for rescale in RESCALES if (drop.unit, rescale) != ("column", "inverse")
 ]
 
-pytestmark = [
-    needs_compiler,
-    pytest.mark.skipif(sgemm() is None, reason="torch's BLAS has no function sgemm_"),
-]
-
-
-@pytest.fixture(autouse=True)
-def always_fused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatch, "MIN_FUSED_PAIRS", 0)
+pytestmark = needs_compiler
 
 
 @pytest.fixture(params=["one block", "blocks"])
@@ -44,12 +36,11 @@ def blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.usefixtures("blocks")
-@pytest.mark.parametrize("mask_type", MASKS)
-@pytest.mark.parametrize("causal", [False, True], ids=["", "causal"])
-@pytest.mark.parametrize(("drop", "rescale"), DROPS_AND_RESCALES, ids=str)
+@each_pair(drop_and_rescale=DROPS_AND_RESCALES, causal=[False, True], mask_type=[*MASKS])
 def test_fused_matches_eager(
-    drop: Drop, rescale: Rescale, causal: bool, mask_type: str, monkeypatch: pytest.MonkeyPatch
+    drop_and_rescale: tuple[Drop, Rescale], causal: bool, mask_type: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    drop, rescale = drop_and_rescale
     # SDPA, on which eager is based, loses digits in rows of -1e4, because it stores the log-sum-exp.
     monkeypatch.setattr(attention_case, "MASKED", -200.0)
     Case(drop, rescale, mask_type, causal=causal).assert_matches_eager("cpu")
@@ -90,13 +81,13 @@ def test_memory_is_not_quadratic_in_the_tokens(rescale: Rescale, monkeypatch: py
     """4,096 tokens of two heads: a mask would take 128 MiB."""
     case = Case(Drop("element", seqlen_k=4096), rescale, seqlen_q=4096, batch_heads=(1, 2))
     sizes: list[int] = []
-    take = BUFFERS.take
+    scratch = cpu_fused._scratch
 
-    def recording_take(numel: int) -> Tensor:
+    def recording_scratch(numel: int) -> Tensor:
         sizes.append(numel)
-        return take(numel)
+        return scratch(numel)
 
-    monkeypatch.setattr(BUFFERS, "take", recording_take)
+    monkeypatch.setattr(cpu_fused, "_scratch", recording_scratch)
     case.run("cpu")
     assert 0 < max(sizes) <= torch.get_num_threads() * 2**18
 
@@ -129,6 +120,14 @@ def test_half_precision_matches_eager(rescale: Rescale, dtype: torch.dtype) -> N
     Case(DROPS[0], rescale, "additive", dtype=dtype).assert_matches_eager("cpu", 2e-2)
 
 
+def test_values_of_another_head_dimension_match_eager() -> None:
+    case = Case(DROPS[0], "renormalize", "rows")
+    with torch.no_grad():
+        case.v = case.v[..., :8].requires_grad_()
+    case.d_out = case.d_out[..., :8]
+    case.assert_matches_eager("cpu")
+
+
 def test_expanded_inputs_match_eager() -> None:
     """Rows that share memory, and gradients that are all one number."""
     case = Case(DROPS[0], "inverse")
@@ -138,18 +137,17 @@ def test_expanded_inputs_match_eager() -> None:
     case.assert_matches_eager("cpu")
 
 
-def test_without_a_blas_function_the_others_compute_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu_fused, "sgemm", lambda: None)
-    Case(DROPS[0], "renormalize").assert_matches_eager("cpu")
-    Case(DROPS[0], "inverse").assert_matches_eager("eager")
-    Case(DROPS[0], "detached").assert_matches_eager("eager")
-    Case(DROPS[0], "renormalize", top=3).assert_matches_eager("eager")
+@pytest.mark.parametrize("rescale", RESCALES)
+def test_the_blas_of_scipy_matches_eager(rescale: Rescale, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is used where torch is built without one."""
+    monkeypatch.setattr(cpu_fused, "SGEMM", cpu_fused.scipy_sgemm())
+    monkeypatch.setattr(cpu_fused, "SET_BLAS_THREADS", None)
+    Case(DROPS[0], rescale).assert_matches_eager("cpu")
+    Case(DROPS[0], rescale, causal=True, seqlen_q=200).assert_matches_eager("cpu")
 
 
 @pytest.mark.usefixtures("blocks")
-@pytest.mark.parametrize("mask_type", ["none", "padding", "rows"])
-@pytest.mark.parametrize("causal", [False, True], ids=["", "causal"])
-@pytest.mark.parametrize("top", [1, 5, 64, 100])
+@each_pair(mask_type=["none", "padding", "rows"], causal=[False, True], top=[1, 5, 64, 100])
 def test_the_largest_logits_become_0_as_in_eager(top: int, causal: bool, mask_type: str) -> None:
     """Rows with fewer allowed keys than `top` included."""
     case = Case(Drop("element"), "renormalize", mask_type, causal=causal, top=top)
@@ -182,7 +180,7 @@ def test_additive_masks_and_too_many_keys_leave_the_largest_logits_to_eager(monk
 def test_entropy_equals_that_of_the_weights(causal: bool, mask_type: str) -> None:
     case = Case(DROPS[0], "renormalize", mask_type, causal=causal)
     leaves = case.q, case.k, case.v
-    observed = dispatch.attention_and_entropy(*leaves, mask=case.mask, causal=causal, scale=None)
+    observed = dispatch.attention_and_entropy(Call(*leaves, case.mask, causal))
     assert observed is not None
     weights = attention_weights(case.q, case.k, mask=case.mask, causal=causal)
     expected = weights @ case.v, torch.special.entr(weights.clamp_min(1e-30)).sum(dim=-1)
@@ -197,8 +195,8 @@ def test_entropy_equals_that_of_the_weights(causal: bool, mask_type: str) -> Non
 def test_entropy_of_other_calls_is_left_to_the_caller() -> None:
     case, additive = Case(DROPS[0], "renormalize"), Case(DROPS[0], "renormalize", "additive").mask
     leaves = case.q, case.k, case.v
-    assert dispatch.attention_and_entropy(*leaves, mask=additive, causal=False, scale=None) is None
-    double = (tensor.double() for tensor in leaves)
-    assert dispatch.attention_and_entropy(*double, mask=None, causal=False, scale=None) is None
+    assert dispatch.attention_and_entropy(Call(*leaves, additive)) is None
+    q, k, v = (tensor.double() for tensor in leaves)
+    assert dispatch.attention_and_entropy(Call(q, k, v)) is None
     with backend("eager"):
-        assert dispatch.attention_and_entropy(*leaves, mask=None, causal=False, scale=None) is None
+        assert dispatch.attention_and_entropy(Call(*leaves)) is None

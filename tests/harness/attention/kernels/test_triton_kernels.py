@@ -15,9 +15,11 @@ import torch
 from torch import Tensor
 
 from harness.attention.kernels import triton_launch
-from harness.attention.kernels.cpu_masks import MaskFiller
 from harness.attention.kernels.triton_launch import TritonAttention
-from tests.harness.attention.attention_case import Case, Drop, needs_compiler, needs_triton
+from harness.attention.reference.drop_masks import drop_mask
+from harness.attention.reference.eager import merge_keep_mask
+from harness.attention.reference.sdpa import with_causal
+from tests.harness.attention.attention_case import Case, Drop, needs_triton
 from tests.paths import ROOT
 
 KERNELS = "fwd_kernel", "bwd_dq_kernel", "bwd_dkdv_kernel"
@@ -49,7 +51,6 @@ def test_triton_matches_eager_in_half_precision() -> None:
 
 
 @needs_triton
-@needs_compiler
 @pytest.mark.parametrize(
     ("drop", "mask_type", "causal"),
     [
@@ -61,21 +62,21 @@ def test_triton_matches_eager_in_half_precision() -> None:
 )  # fmt: skip
 @pytest.mark.parametrize("ratio", [0.0, 0.4, 1.0])
 @pytest.mark.parametrize("max_bits", [1, 2**27])
-def test_stored_bits_equal_those_of_the_cpu_kernel(
+def test_stored_bits_equal_the_mask_of_torch_operations(
     drop: Drop, mask_type: str, causal: bool, ratio: float, max_bits: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bits of one head at a time or of all, of rows that keep all keys if they would lose them all."""
     monkeypatch.setattr(triton_launch, "_max_bits", lambda q: max_bits)
     case = Case(drop, "renormalize", mask_type, causal=causal, seqlen_q=37, ratio=ratio, batch_heads=(1, 2))
-    expected = torch.empty(2, 37, drop.seqlen_k)
-    MaskFiller(case.spec, (1, *expected.shape), case.mask, causal=causal).fill(expected, 0, 0)
+    mask = with_causal(case.mask, 37, drop.seqlen_k, case.q.device) if causal else case.mask
+    keep_mask = ~drop_mask(case.spec, (1, 2, 37, drop.seqlen_k))
+    dropped = merge_keep_mask(keep_mask, mask, torch.float32).expand(1, 2, 37, -1)[0].isneginf()
     unpacked = _unpacked_bits(case, None, heads_at_once=1 if max_bits == 1 else 2)
-    assert torch.equal(unpacked[:, :, : drop.seqlen_k], expected == float("-inf"))
+    assert torch.equal(unpacked[:, :, : drop.seqlen_k], dropped)
     assert unpacked[:, :, drop.seqlen_k :].all()
 
 
 @needs_triton
-@needs_compiler
 @pytest.mark.parametrize("max_bits", [1, 2**27])
 def test_stored_bits_of_inverse_rescaling_are_the_dropped_keys_alone(
     max_bits: int, monkeypatch: pytest.MonkeyPatch
@@ -84,12 +85,10 @@ def test_stored_bits_of_inverse_rescaling_are_the_dropped_keys_alone(
     monkeypatch.setattr(triton_launch, "_max_bits", lambda q: max_bits)
     drop = Drop("block", 3, (7, 9), 2)
     case = Case(drop, "inverse", "rows", causal=True, seqlen_q=37, batch_heads=(1, 2))
-    # No row loses all its keys without masks, so the CPU kernel's mask holds the drops alone.
-    expected = torch.empty(2, 37, drop.seqlen_k)
-    MaskFiller(case.spec, (1, *expected.shape)).fill(expected, 0, 0)
-    assert 0.2 < (expected == float("-inf")).float().mean() < 0.6
+    dropped = drop_mask(case.spec, (1, 2, 37, drop.seqlen_k))[0]
+    assert 0.2 < dropped.float().mean() < 0.6
     unpacked = _unpacked_bits(case, 1 / 0.6, heads_at_once=1 if max_bits == 1 else 2)
-    assert torch.equal(unpacked[:, :, : drop.seqlen_k], expected == float("-inf"))
+    assert torch.equal(unpacked[:, :, : drop.seqlen_k], dropped)
 
 
 def _unpacked_bits(case: Case, keep_scale: float | None, heads_at_once: int) -> Tensor:
@@ -129,7 +128,7 @@ def test_fake_tensors_match_real_ones(drop: Drop, max_bits: int, monkeypatch: py
     monkeypatch.setattr(triton_launch, "_max_bits", lambda q: max_bits)
     case = Case(drop, "renormalize", batch_heads=(1, 2))
     q, k, v = (tensor.detach() for tensor in (case.q, case.k, case.v))
-    inputs: Any = q, k, v, None, *case.spec.flatten(), "triton", None, False, 0.25, False, 0, False
+    inputs: Any = q, k, v, None, *case.spec.flatten(), "triton", None, False, 0.25, False, 0
     check: Any = torch.library.opcheck
     check(torch.ops.dropbench.drop_attention.default, inputs, test_utils="test_faketensor")
     outputs = torch.ops.dropbench.drop_attention(*inputs)

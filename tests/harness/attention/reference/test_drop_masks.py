@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from scipy.stats import chi2
 
-from harness.attention.reference.drop_masks import dilate, dropped_keys, sample_drop_mask, start_prob
+from harness.attention.reference.drop_masks import dilate, sample_drop_mask, start_prob
 from harness.attention.reference.units import Unit
 from tests.harness.attention.reference import scalar_loops
 
@@ -64,14 +64,6 @@ def test_shape(unit: Unit) -> None:
     dropped = sample_drop_mask(unit, 0.5, 2, (3, 2, 5, 13), grid=(3, 4), num_prefix_tokens=1)
     assert dropped.dtype == torch.bool
     assert dropped.shape == (3, 2, 1 if unit == "column" else 5, 13)
-
-
-def test_the_old_name_is_deprecated() -> None:
-    torch.manual_seed(0)
-    expected = sample_drop_mask("block", 0.5, 2, (3, 2, 5, 13), grid=(3, 4), num_prefix_tokens=1)
-    torch.manual_seed(0)
-    with pytest.warns(DeprecationWarning, match="sample_drop_mask"):
-        assert torch.equal(dropped_keys("block", 0.5, 2, (3, 2, 5, 13), grid=(3, 4), prefix=1), expected)
 
 
 @pytest.mark.parametrize("unit", UNITS)

@@ -20,6 +20,7 @@ from harness.models.attention import attend
 from harness.regularizers.base import Site
 from harness.regularizers.drop import UnitDrop
 from harness.seeding import derive, seed_all
+from tests.covering import each_pair
 from tests.harness.attention.reference import scalar_loops
 from tests.harness.given import drop_site
 
@@ -101,17 +102,18 @@ def exact_kept(site: Site, allowed: list[bool]) -> list[float]:
     return kept
 
 
-@pytest.mark.parametrize("rescale", RESCALES)
-@pytest.mark.parametrize("restriction", ["none", "causal and padding"])
-@pytest.mark.parametrize(
-    ("unit", "window", "grid", "prefix"),
-    [("element", 1, None, 0), ("element", 3, None, 0), ("column", 1, None, 0), ("column", 2, None, 0),
-     ("block", 2, (2, 4), 1), ("block", 1, (3, 3), 0), ("cross", 1, (2, 3), 1), ("cross", 2, (2, 4), 0)],
-)  # fmt: skip
+SMALL: list[tuple[Unit, int, Grid | None, int]] = [
+    ("element", 1, None, 0), ("element", 3, None, 0), ("column", 1, None, 0), ("column", 2, None, 0),
+    ("block", 2, (2, 4), 1), ("block", 1, (3, 3), 0), ("cross", 1, (2, 3), 1), ("cross", 2, (2, 4), 0),
+]  # fmt: skip
+
+
+@each_pair(small=SMALL, restriction=["none", "causal and padding"], rescale=RESCALES)
 def test_kept_fraction_through_attend(
-    unit: Unit, window: int, grid: Grid | None, prefix: int, restriction: str, rescale: Rescale
+    small: tuple[Unit, int, Grid | None, int], restriction: str, rescale: Rescale
 ) -> None:
     """With prefix tokens, and rows with few allowed keys."""
+    unit, window, grid, prefix = small
     torch.manual_seed(5)
     keys = 7 if grid is None else grid[0] * grid[1] + prefix
     queries, matrices = keys, math.ceil(1e6 / keys**2)
@@ -221,17 +223,6 @@ def test_under_a_causal_mask_columns_are_shared_by_rows_that_keep_any_key() -> N
     rescued = ~agrees
     assert rescued.any()
     assert not (column & lower)[rescued].any()  # only rows that would have lost every key
-
-
-def test_a_step_repeats_itself() -> None:
-    """The engine guarantees that a step's random decisions are a function of (seed, step)."""
-
-    def draw(step: int) -> Tensor:
-        seed_all(derive(0, "step", step, 0, 0))
-        return sample_drop_mask("element", 0.5, 1, (2, 2, 9, 9))
-
-    assert torch.equal(draw(3), draw(3))
-    assert not torch.equal(draw(3), draw(4))
 
 
 # Mean output.

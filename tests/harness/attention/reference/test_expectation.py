@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from harness.attention.call import Call, plain
 from harness.attention.reference import expectation
 from harness.attention.reference.expectation import average_weights
 from harness.attention.reference.sdpa import allowed_keys, attention_logits, attention_weights
@@ -129,7 +130,7 @@ def test_the_average_converges_to_the_exact_expectation(unit: Any) -> None:
     site, n = drop_site(unit, ratio=0.4), 100_000
     site.mc_samples = n
     assert site.regularizer is not None
-    actual = site.regularizer.expected_weights(q, k, site, mask=None, scale=None)
+    actual = site.regularizer.expected_weights(Call(q, k, k), site)
     # A weight is between 0 and 1: its standard error is at most 1 / (2 √n).
     assert (actual - exact).abs().max() < 4 * 0.5 / math.sqrt(n)
     assert (plain - exact).abs().max() > 20 * 0.5 / math.sqrt(n)
@@ -212,12 +213,10 @@ class Halved(Regularizer):
 
     ratio: ClassVar[None] = None
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, site: Site, *, mask: Tensor | None, scale: float | None
-    ) -> Tensor:
+    def attend(self, call: Call, site: Site) -> Tensor:
         if torch.rand(()) < 0.5:
-            return v[..., :1, :].expand(q.shape)
-        return scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
+            return call.v[..., :1, :].expand(call.q.shape)
+        return plain(call)
 
 
 class DiagonalDrop(UnitDrop):

@@ -11,11 +11,13 @@ from scipy import stats
 from torch import Tensor
 
 from harness.attention.kernels import c_library
-from harness.attention.kernels.cpu_masks import MaskFiller
+from harness.attention.kernels.cpu_fused import FusedAttention
 from harness.attention.reference.drop_masks import DropSpec, drop_mask, sample_spec, start_threshold
 from harness.attention.reference.eager import merge_keep_mask
 from harness.attention.reference.philox import UINT32_MAX, philox, random_uint16
+from harness.attention.reference.sdpa import masked_softmax
 from harness.attention.reference.units import Unit
+from tests.covering import each_pair
 from tests.harness.attention.attention_case import needs_compiler
 
 VECTORS = [
@@ -108,23 +110,19 @@ def masks(keys: int, queries: int) -> dict[str, Tensor | None]:
     }
 
 
-def filled(
-    spec: DropSpec, shape: tuple[int, int, int, int], mask: Tensor | None = None, rows: int | None = None
+def compiled_weights(
+    spec: DropSpec, shape: tuple[int, int, int, int], mask: Tensor | None = None, *, causal: bool = False
 ) -> Tensor:
-    """Return the C kernel's mask (B, H, T, S), filled `rows` at a time."""
-    batch, heads, queries, keys = shape
-    parts = []
-    for row in range(0, queries, rows or queries):
-        part = torch.full((batch * heads, min(rows or queries, queries - row), keys), torch.nan)
-        MaskFiller(spec, shape, mask).fill(part, 0, row)
-        parts.append(part)
-    return torch.cat(parts, dim=1).view(shape)
+    """Return the weights (B, H, T, S) of the C kernel for queries of 0: the softmax of the mask over the kept keys."""
+    batch, heads, seqlen_q, seqlen_k = shape
+    q, k = torch.zeros(batch, heads, seqlen_q, 1), torch.zeros(batch, heads, seqlen_k, 1)
+    v = torch.eye(seqlen_k).expand(batch, heads, -1, -1)
+    out, _, _ = FusedAttention(q, k, v, mask, spec, None, causal=causal, scale=1.0).forward()
+    return out
 
 
 @needs_compiler
-@pytest.mark.parametrize("kind", masks(4, 4))
-@pytest.mark.parametrize("drop", DROPS, ids=str)
-@pytest.mark.parametrize("ratio", [0.05, 0.6, 0.97])
+@each_pair(kind=[*masks(4, 4)], drop=DROPS, ratio=[0.05, 0.6, 0.97])
 def test_the_kernel_equals_torch_operations(
     drop: tuple[Unit, int, tuple[int, int] | None, int, int], kind: str, ratio: float
 ) -> None:
@@ -133,12 +131,9 @@ def test_the_kernel_equals_torch_operations(
     spec = sample_spec(unit, ratio, window, keys, grid=grid, num_prefix_tokens=prefix, stream=5)
     shape, mask = (2, 3, 6, keys), masks(keys, 6)[kind]
     expected = merge_keep_mask(~drop_mask(spec, shape), mask, torch.float32).expand(shape)
-    assert torch.equal(filled(spec, shape, mask), expected)
-    assert torch.equal(filled(spec, shape, mask, rows=4), expected)
-    # One head in the middle.
-    part = torch.empty(1, 6, keys)
-    MaskFiller(spec, shape, mask).fill(part, 4, 0)
-    assert torch.equal(part[0], expected[1, 1])
+    weights = compiled_weights(spec, shape, mask)
+    assert torch.equal(weights > 0.0, expected.isfinite())
+    torch.testing.assert_close(weights, masked_softmax(expected))
 
 
 @needs_compiler
@@ -147,10 +142,10 @@ def test_the_number_of_threads_changes_nothing(threads: int) -> None:
     spec = DropSpec("element", 0.3, 1, None, 0, torch.tensor(-3))
     shape = 4, 4, 128, 200
     before = torch.get_num_threads()
-    expected = filled(spec, shape)
+    expected = compiled_weights(spec, shape)
     try:
         torch.set_num_threads(threads)
-        assert torch.equal(filled(spec, shape), expected)
+        assert torch.equal(compiled_weights(spec, shape), expected)
     finally:
         torch.set_num_threads(before)
 
@@ -169,16 +164,16 @@ def test_other_instruction_sets_generate_the_same_mask(
         DropSpec(unit, 0.3, window, grid, prefix, torch.tensor(11), 2) for unit, window, grid, prefix, _ in DROPS
     ]  # fmt: skip
     shapes = [(1, 2, 5, keys) for *_, keys in DROPS]
-    expected = [filled(spec, shape) for spec, shape in zip(specs, shapes, strict=True)]
+    expected = [compiled_weights(spec, shape) for spec, shape in zip(specs, shapes, strict=True)]
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(c_library, "FLAGS", tuple(f for f in c_library.FLAGS if f != "-march=native") + flags)
     try:
         for cached in (c_library.load_library, c_library.load_function):
             cached.cache_clear()
-        assert c_library.build_error("cpu_masks") == ""
-        assert len(list(tmp_path.rglob("cpu_masks-*.so"))) == 1
+        assert c_library.build_error("cpu_fused") == ""
+        assert len(list(tmp_path.rglob("cpu_fused-*.so"))) == 1
         for spec, shape, mask in zip(specs, shapes, expected, strict=True):
-            assert torch.equal(filled(spec, shape), mask)
+            assert torch.equal(compiled_weights(spec, shape), mask)
     finally:
         for cached in (c_library.load_library, c_library.load_function):
             cached.cache_clear()

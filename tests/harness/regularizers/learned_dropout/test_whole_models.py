@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from adapters.libraries.timm_models import build_vit
-from adapters.text.text_transformer import build_text_transformer
 from harness.errors import InputError
 from harness.models.mask_recorder import mask_statistics, mean_statistics
-from harness.models.regularize import bind, sites, unregularize
+from harness.models.regularize import bind, sites
 from harness.regularizers.auxiliary_loss import penalty
 from harness.regularizers.learned_dropout.mask import EmbeddingAttention
 from tests.harness.regularizers.learned_dropout.tiny_decoder import (
@@ -68,30 +66,6 @@ def test_it_takes_the_place_of_the_models_own_dropout() -> None:
     assert torch.equal(model(tokens()), model(tokens()))  # nothing is left that draws
     bind(model, "learned-dropout", mask_rounding="none")
     assert not torch.equal(model(tokens()), model(tokens()))  # the other dropouts are the model's again
-
-
-def test_its_parameters_are_the_models_and_go_with_it() -> None:
-    plain = decoder()
-    keys, before = set(plain.state_dict()), plain.eval()(tokens())
-    report = bind(plain, "learned-dropout", shift_init=3.14159)
-    added = {f"{site.name}.regularization.{name}" for site in report.bound for name in ("qkv.weight", "shift")}
-    assert set(plain.state_dict()) == keys | added
-    assert added <= {name for name, _ in plain.named_parameters()}
-    assert not torch.equal(plain(tokens()), before)
-    bind(plain, "dropkey", ratio=0.3)
-    assert set(plain.state_dict()) == keys
-    assert torch.equal(plain(tokens()), before)
-    bind(plain, "learned-dropout")
-    unregularize(plain)
-    assert set(plain.state_dict()) == keys
-    assert torch.equal(plain(tokens()), before)
-
-
-def test_it_takes_the_models_dtype_and_mode() -> None:
-    model = decoder().double().eval()
-    bind(model, "learned-dropout", where="everywhere")
-    assert {parameter.dtype for parameter in model.parameters()} == {torch.float64}
-    assert not any(module.training for module in model.modules())
 
 
 def test_a_copy_stands_on_its_own() -> None:
@@ -156,39 +130,6 @@ def test_statistics_of_a_model_in_training_and_in_evaluation() -> None:
     assert next(iter(counted.values())).elements == 2 * 2 * CONTEXT * 12
     model(tokens())
     assert next(iter(counted.values())).elements == 2 * 2 * CONTEXT * 12  # it is over
-
-
-def test_statistics_within_statistics_count_twice() -> None:
-    model = learned(shift_init=1.0).eval()
-    with mask_statistics(model) as outer:
-        model(tokens())
-        with mask_statistics(model) as inner:
-            model(tokens())
-            model(tokens())
-        model(tokens())
-    with mask_statistics(model) as alone:
-        model(tokens())
-    for name, counted in alone.items():
-        assert inner[name].elements == 2 * counted.elements
-        assert outer[name].elements == 4 * counted.elements
-        assert outer[name].means() == pytest.approx(counted.means())
-
-
-def test_vision_and_text_encoders_take_it_on_their_attention() -> None:
-    image = build_vit("vit-digits", {}, image_size=(8, 8), channels=1, classes=10)
-    report = bind(image, "learned-dropout", where="attention", shift_init=1.0)
-    assert [site.width for site in report.bound] == [64] * 4
-    assert image(torch.randn(2, 1, 8, 8)).isfinite().all()
-    assert penalty(image, 0) is not None
-    text = build_text_transformer("text-transformer", {"dropout": 0.0}, vocabulary=20, classes=3, max_length=9)
-    words = torch.randint(1, 20, (2, 5))
-    padded = torch.cat([words, torch.zeros(2, 4, dtype=torch.long)], dim=1)
-    for where in ("attention", "feed-forward"):
-        assert len(bind(text, "learned-dropout", where=where, shift_init=1.5).bound) == 2
-        text.eval()
-        torch.testing.assert_close(text(words), text(padded))  # padding is never seen by a mask either
-    with pytest.raises(InputError, match="fits none of the"):
-        bind(image, "learned-dropout", where="attention", heads=3)
 
 
 def test_a_cache_of_keys_is_refused() -> None:

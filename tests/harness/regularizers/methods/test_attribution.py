@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -209,10 +208,3 @@ def test_parts_that_leave_heads_out_are_refused(name: str) -> None:
     with pytest.raises(InputError, match=f"{own} needs all heads: set {other}.draw=sample"):
         build_regularizer(name)
     assert not build_regularizer(name, **{f"{other}.draw": "sample"}).draws_per_batch
-
-
-def test_ratio_0_equals_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, x, _ = make(ADDrop(ratio=0.0))
-    never: Callable[..., Tensor] = lambda *a, **k: pytest.fail("it is called at ratio 0")  # noqa: E731
-    monkeypatch.setattr(ADDrop, "around", never)
-    assert torch.equal(model.train()(x), model.eval()(x))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from harness.attention.reference.sdpa import plain_attention
+from harness.attention.call import Call, plain
 from harness.regularizers.base import Site
 from harness.regularizers.methods.attribution import AttendOut, HeadMaskImportant
 from harness.regularizers.methods.weight_modules import DropGenerator
@@ -135,7 +135,7 @@ def test_attendout_drops_as_its_module_says_and_with_the_ratio_on_average() -> N
     torch.manual_seed(0)
     with torch.no_grad():
         mask = model.mask.repeat(copies, 1, 1, 1)
-        weights = regularizer.around(q, k, unit, model.site, plain_attention, mask=mask, causal=False, scale=None)
+        weights = regularizer.around(Call(q, k, unit, mask), model.site, plain)
         share = (weights == 0).double().view(copies, BATCH, HEADS, TOKENS, TOKENS).mean(0)
         keys, expected = slow_probabilities(model, plain_weights(model, x), ratio)
     long = [number for number, key in enumerate(keys) if key[0] == 0]  # rows of 10 keys, which never lose all

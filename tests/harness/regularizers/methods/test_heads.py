@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from harness.attention.call import Call
 from harness.models.attention import attend
 from harness.models.regularize import bind
 from harness.regularizers.base import Regularizer, Site
@@ -83,16 +83,16 @@ def test_headmask_masks_its_number_of_heads_each_equally_often(draw: str) -> Non
 def test_dropped_heads_are_not_computed() -> None:
     site, computed = head_site(DropHead(), 0.5), []
 
-    def inner(q: Tensor, k: Tensor, v: Tensor, **arguments: Any) -> Tensor:
-        computed.append(q.shape[1])
-        return v
+    def inner(call: Call) -> Tensor:
+        computed.append(call.q.shape[1])
+        return call.v
 
     q = torch.ones(BATCH, HEADS, 2, 3)
     for seed in range(20):
         kept = int(kept_heads(site, BATCH, seed)[0].sum())
         torch.manual_seed(seed)
         assert isinstance(site.regularizer, DropHead)
-        site.regularizer.around(q, q, q, site, inner, mask=None, causal=False, scale=None)
+        site.regularizer.around(Call(q, q, q), site, inner)
         assert computed[-1] == kept
     assert len(set(computed)) > 1
 

@@ -162,16 +162,6 @@ def test_an_even_window_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_strength_of_0_equals_none_bit_for_bit(name: str) -> None:
-    strength = type(build_regularizer(name)).strength
-    site = bound(build_regularizer(name, **{strength: 0}))
-    q, k, v = reference.qkv(BATCH, HEADS)
-    before = torch.get_rng_state()
-    assert torch.equal(attend(q, k, v, site, training=True), scaled_dot_product_attention(q, k, v))
-    assert torch.equal(torch.get_rng_state(), before)
-
-
-@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("hidden", ["padding", -1e4, torch.finfo(torch.float32).min])
 def test_hidden_keys_never_get_weight(name: str, hidden: str | float) -> None:
     mask: Tensor = torch.ones(BATCH, 1, 1, TOKENS, dtype=torch.bool)

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import scaled_dot_product_attention
 
 from harness.errors import InputError
 from harness.models.attention import attend
@@ -126,13 +125,6 @@ def test_identical_heads_disagree_least() -> None:
     site.heads, w = 2, torch.stack([v[:, 0], -v[:, 0]], dim=1)
     attend(w, w, w, site, training=True)
     assert site.penalties.pop().item() == pytest.approx(0.0)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_weight_0_equals_none_bit_for_bit_and_adds_nothing(name: str) -> None:
-    site, (q, k, v) = site_of(name, weight=0), reference.qkv(BATCH, HEADS)
-    assert torch.equal(attend(q, k, v, site, training=True), scaled_dot_product_attention(q, k, v))
-    assert site.penalties == []
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -258,7 +258,7 @@ def test_test_annotations_suffice_for_evaluation(tmp_path: Path, capsys: pytest.
     rare = [name for name, rare in zip(data.classes, data.interactions.rare, strict=True) if rare]
     assert rare == ["name58 bicycle", "name37 apple"]
     assert data.notes == ("test annotations alone: detections can be evaluated, nothing can be trained",)
-    assert run(["data", "check", "hico-det", "--data", f"hico-det={folder}"]) == 0
+    assert run(["data", "check", f"hico-det={folder}"]) == 0
     assert "note: test annotations alone" in capsys.readouterr().out
     (folder / "rare_split.json").write_text(json.dumps({"rare": [5]}))
     with pytest.raises(InputError, match=r"rare_split\.json: expected a list rare with numbers .* from 1 to 4"):

@@ -15,7 +15,7 @@ import pytest
 from harness.errors import InputError
 from tasks.data import Source, locate, read
 from tasks.data.translation import fairseq_preprocess
-from tasks.data.translation.fairseq_preprocess import PreparedData, prepare, remove_bpe
+from tasks.data.translation.fairseq_preprocess import PreparedData, prepare
 from tasks.data.translation.parallel import TranslationData
 from tasks.data.translation.sentencepiece_bpe import encode, train_bpe
 
@@ -55,13 +55,6 @@ def test_pieces_are_the_same_in_another_process() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == train_bpe(SENTENCES, 60).to_str()
-
-
-@pytest.mark.parametrize("line", ["a@@ b c@@ d@@ e .", "a b@@", "", "@@ a", "a@@b @@", "a@@"])
-def test_words_are_joined_as_fairseq_joins_them(line: str) -> None:
-    from fairseq.data.data_utils import post_process
-
-    assert remove_bpe(line) == post_process(line, "@@ ")
 
 
 def test_it_is_written_once_and_always_the_same(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,60 @@
+"""A trial's regularizer: bind it to the model, compute the loss that it changes, and turn it off."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from harness.errors import UnsuitableError
+from harness.models.regularize import DEFAULT_KINDS, Report, bind, sites
+from harness.regularizers.base import Regularizer, Site
+from harness.regularizers.passes import Passes, loss_of_passes
+from harness.trials.task import Task
+from harness.trials.trial import Trial
+
+
+def bind_trial(model: nn.Module, trial: Trial) -> Report:
+    """Regularize a model as its trial defines; raises InputError as `regularize` does."""
+    kinds = trial.recipe.get("kinds") or DEFAULT_KINDS
+    params: dict[str, Any] = trial.regularizer.params
+    return bind(model, trial.regularizer.name, schedule=trial.schedule, kinds=kinds, **params)
+
+
+def drop_nothing(model: nn.Module) -> None:
+    """Turn regularization off permanently; the model's own attention dropout stays replaced."""
+    for site in sites(model):
+        for part in (site, *site.parts):
+            part.ratio = part.scheduled_ratio = 0.0
+
+
+def check_objective(regularizer: Regularizer, task: type[Task], name: str) -> None:
+    """Raise UnsuitableError if the loss of a task cannot be regularized."""
+    if regularizer.has_objective and not task.gives_logits():
+        raise UnsuitableError(
+            f"regularizer {name}: it needs class scores, which task '{task.name}' does not give: choose another task"
+        )
+
+
+def regularized_loss(
+    regularizer: Regularizer,
+    task: Task,
+    model: nn.Module,
+    batch: Any,
+    bound: Sequence[Site],
+    progress: float | None,
+    epoch: int,
+) -> Tensor:
+    """Return the task's loss of a micro-batch, the mean over the regularizer's passes, plus its objective.
+
+    Several passes are one pass of a larger batch, unless the regularizer draws once per batch. While the strength is 0,
+    the loss is the task's. `progress` and `epoch` are those of `Passes`.
+    """
+    if not (regularizer.has_objective and regularizer.strength_at(progress) > 0.0):
+        return task.loss(model, batch)
+
+    def forward(part: Any) -> tuple[Tensor, Tensor]:
+        return task.loss_and_logits(model, part)
+
+    return loss_of_passes(regularizer, Passes(forward, batch, bound, progress, epoch), task.repeat)

@@ -1,0 +1,115 @@
+"""Accuracy, and the base class of the tasks that it scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from harness.predictions.recorder import LOSS_DECIMALS, PROBABILITY_DECIMALS, Recorder, rounded
+from harness.predictions.schema import Kind, Ratio
+from harness.trials.metric import Metric
+from harness.trials.task import Split
+from tasks.preset_task import PresetTask
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+ACCURACY = Metric("accuracy")
+MAX_PROBABILITIES = 20
+"""Largest number of classes of which predictions hold all probabilities."""
+
+
+class Classifier(PresetTask):
+    """A task with one label per sample: a batch is inputs and labels (B,), the model returns logits (B, classes).
+
+    A subclass with a metric of its own may override `correct` alone.
+    """
+
+    def num_loss_terms(self, batch: tuple[Tensor, Any]) -> float:
+        """Return the number of samples."""
+        return len(batch[0])
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        """Return the cross entropy."""
+        return self.loss_and_logits(model, batch)[0]
+
+    def loss_and_logits(self, model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
+        """Return the cross entropy, and the logits (B, classes)."""
+        from torch.nn.functional import cross_entropy
+
+        inputs, labels = batch
+        logits = self.logits(model, inputs)
+        return cross_entropy(logits, labels, label_smoothing=self.recipe.label_smoothing), logits
+
+    def logits(self, model: nn.Module, inputs: Any) -> Tensor:
+        """Return logits (B, classes)."""
+        return cast("Tensor", model(inputs))
+
+    def correct(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return whether each prediction is correct, as booleans (B,), or its score from 0 to 1."""
+        return logits.argmax(dim=-1) == labels
+
+    def evaluate(self, model: nn.Module, split: Split, batches: Iterable[Any]) -> dict[str, float]:
+        """Return the share of correct predictions, in percent, as accuracy or else the task's first metric.
+
+        Raises:
+            ValueError: there is no sample.
+        """
+        correct: float = 0
+        total = 0
+        metric = ACCURACY if ACCURACY in self.metrics else self.metrics[0]
+        for inputs, labels in batches:
+            logits = self.logits(model, inputs)
+            scores = self.correct(logits, labels)
+            correct += scores.sum().item()
+            total += len(labels)
+            if self.recorder is not None:
+                record_classes(self.recorder, metric.name, self.classes, logits, labels, scores)
+        if not total:
+            raise ValueError("an empty split has no accuracy")
+        return {metric.name: 100.0 * (correct / total)}
+
+
+def record_classes(
+    recorder: Recorder, metric: str, classes: Sequence[str], logits: Tensor, labels: Tensor, scores: Tensor
+) -> None:
+    """Record a batch of predicted classes: target, prediction, its probability, the cross entropy, and the score.
+
+    Batches with other targets than one class per sample have the score alone.
+
+    Args:
+        recorder: takes the predictions.
+        metric: name of the metric whose value is the mean score, in percent.
+        classes: names of the classes; () if the task does not name them.
+        logits: (B, C).
+        labels: (B,).
+        scores: (B,), from `Classifier.correct`.
+    """
+    import torch
+
+    if scores.ndim != 1:
+        return
+    columns: dict[str, Kind] = {}
+    values: dict[str, list[Any]] = {}
+    if logits.ndim == 2 and labels.ndim == 1 and not labels.is_floating_point():
+        log_probs = logits.float().log_softmax(dim=-1)
+        predicted = logits.argmax(dim=-1)
+        probabilities = log_probs.exp()
+        loss = -log_probs.gather(1, labels[:, None]).squeeze(1)
+        columns = {"target": "class", "prediction": "class", "probability": "number", "loss": "number"}
+        values = {
+            "target": labels.tolist(),
+            "prediction": predicted.tolist(),
+            "probability": rounded(probabilities.gather(1, predicted[:, None]).squeeze(1).cpu(), PROBABILITY_DECIMALS),
+            "loss": rounded(loss.cpu(), LOSS_DECIMALS),
+        }
+        number = logits.shape[1]
+        if len(classes) < number:
+            classes = [*classes, *map(str, range(len(classes), number))]
+        if number <= MAX_PROBABILITIES:
+            columns["probabilities"] = "numbers"
+            values["probabilities"] = rounded(probabilities.cpu().nan_to_num(), PROBABILITY_DECIMALS)
+    columns["correct"] = "number"
+    values["correct"] = (scores.int() if scores.dtype == torch.bool else scores).tolist()
+    recorder.define(columns, {metric: Ratio(sum="correct", scale=100.0)}, classes=tuple(classes))
+    recorder.add(dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True))

@@ -1,0 +1,144 @@
+"""Test the making of trials from requests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.errors import InputError
+from harness.models.catalog import MODELS
+from harness.settings import Settings
+from harness.trials.task import TASKS
+from harness.trials.trial import Trial, TrialRequest
+from tasks.preset_task import read_recipes, resolve_data
+
+DIGITS = {"task": "image-classification", "data": "digits", "model": "vit-digits"}
+
+
+def make(**fields: Any) -> Trial:
+    """Make and check a trial as before it is queued."""
+    request = TrialRequest(**{**DIGITS, **fields})
+    task = TASKS.get(request.task)
+    trial = task.trial_for(request, Settings())
+    task.check(trial)
+    return trial
+
+
+def test_the_recipe_is_preset_then_data_then_overrides() -> None:
+    trial = make(overrides={"epochs": 2, "model.depth": 3})
+    recipes = read_recipes("image-classification")
+    assert trial.recipe["weight_decay"] == recipes["presets"]["mini"]["weight_decay"]
+    assert trial.recipe["image_size"] == recipes["data"]["digits"]["mini"]["image_size"] == 8
+    assert trial.recipe["epochs"] == 2
+    assert trial.recipe["model"] == {"depth": 3}
+    assert trial.overrides == {"epochs": 2, "model.depth": 3}
+
+
+def test_no_regularizer_has_no_schedule() -> None:
+    assert make(schedule="decreasing").id == make().id
+
+
+def test_a_trial_without_regularizer_is_never_fine_tuned() -> None:
+    plain, aligned = make(), make(align="finetune", overrides={"finetune_epochs": 3})
+    assert aligned.align == "none"
+    assert "finetune_epochs" not in {**aligned.recipe, **aligned.overrides}
+    assert aligned.id == plain.id
+    dropkey = make(regularizer="dropkey", align="finetune", overrides={"finetune_epochs": 3})
+    assert dropkey.recipe["finetune_epochs"] == 3
+
+
+def test_changed_data_are_another_trial_and_are_refused_by_the_worker(tmp_path: Path) -> None:
+    folder = tmp_path / "trec"
+    folder.mkdir()
+    lines = [f"{label} question {number} ?\n" for number in range(5) for label in range(6)]
+    (folder / "TREC.test.all").write_text("".join(lines))
+    trials = []
+    settings = Settings(folders={"trec": folder})
+    request = TrialRequest(task="text-classification", data="trec", model="text-transformer")
+    for count in (30, 24):
+        (folder / "TREC.train.all").write_text("".join(lines[:count]))
+        trials.append(TASKS.get(request.task).trial_for(request, settings))
+    assert trials[0].id != trials[1].id
+    resolve_data(trials[1], settings)
+    with pytest.raises(InputError, match="have changed since the trial was made"):
+        resolve_data(trials[0], settings)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"model": "text-transformer"}, "does not support task 'image-classification'"),
+        ({"data": "trec-synthetic"}, "belong to task 'text-classification'"),
+        ({"schedule": "decresing"}, "did you mean decreasing"),
+        ({"align": "fintune"}, "finetune"),
+        ({"preset": "mni"}, "unknown preset of image-classification 'mni'.*mini"),
+        (
+            {"preset": "small", "task": "object-detection", "data": "coco-synthetic", "model": "detr"},
+            "unknown preset of object-detection 'small'.*mini",
+        ),
+        ({"overrides": {"model.dept": 1}}, "unknown option of model vit-digits 'dept': did you mean depth"),
+        ({"overrides": {"model.num_heads": 7}}, "model vit-digits with {'num_heads': 7}"),
+        ({"overrides": {"image_size": 9, "model.depth": 1}}, "9×9"),
+        ({"regularizer": "dropkey", "params": {"window": 18}}, "window=18: longer than the 17 keys"),
+        ({"regularizer": "dropkey-cross", "params": {"window": 5}}, "window=5: longer than the 4 keys"),
+    ],
+)
+def test_an_invalid_request_raises_an_error_of_one_line(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        make(**fields)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_model_with_many_tokens_is_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
+    for size, seed in ((8, 0), (224, 0), (224, 1)):
+        make(overrides={"image_size": size, "lr": 0.01 + seed})
+    line = "vit-digits: 12,544 tokens per image are slow: pass `--set image_size=64` or smaller\n"
+    assert capsys.readouterr().err == line
+
+
+SMALL = set(TASKS) - {"object-detection", "interaction-detection", "mesh-recovery"}
+"""The tasks with a preset for two cores."""
+
+
+@pytest.mark.parametrize(
+    ("task", "preset"),
+    [(task, preset) for task in TASKS for preset in ("mini", "small", "paper") if preset != "small" or task in SMALL],
+)
+def test_every_recipe_of_every_model_and_data_set_is_complete(task: str, preset: str) -> None:
+    """Every pair of model and data set has a complete recipe without overrides."""
+    from harness.trials.recipe import complete_recipe
+    from tasks.data import DATASETS
+    from tasks.preset_task import recipe_layers
+
+    kind = TASKS.get(task).recipe_type
+    pairs = [
+        (data, model)
+        for data in DATASETS
+        for model in MODELS
+        if DATASETS.get(data).kind == task and task in MODELS.entry(model).facts["tasks"]
+    ]
+    assert pairs
+    for data, model in pairs:
+        assert complete_recipe(kind, [*recipe_layers(read_recipes(task), task, preset, data, model)]).batch_size > 0
+
+
+@pytest.mark.parametrize("task", list(TASKS))
+def test_recipes_name_only_models_and_data_that_exist(task: str) -> None:
+    from tasks.data import DATASETS
+
+    content = read_recipes(task)
+    deviations = content.get("deviations", {})
+    assert set(content) <= {"presets", "models", "data", "pairs", "deviations"}
+    assert set(deviations) <= {"all", "models", "data", "pairs"}
+    for part in (content, deviations):
+        assert all(name in DATASETS for name in part.get("data", {}))
+        assert all(name in MODELS for name in part.get("models", {}))
+        for pair in part.get("pairs", {}):
+            model, data = pair.split(" on ")
+            assert model in MODELS
+            assert data in DATASETS
+    named = (notes for group in set(deviations) - {"all"} for notes in deviations[group].values())
+    for notes in (deviations.get("all", []), *named):
+        assert notes == [sentence for sentence in notes if isinstance(sentence, str) and sentence[-1] != "."]

@@ -1,0 +1,45 @@
+"""Train trials in this process: in one go, or stopped and resumed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.errors import Interrupted
+from harness.runs.run_directory import RunDirectory
+from harness.settings import Settings
+from harness.training.engine import run_trial
+from harness.trials.trial import Trial
+
+
+def run(runs: Path, trial: Trial, stop: Callable[[], bool] = lambda: False, **settings: Any) -> dict[str, Any]:
+    """Train a trial on one thread of the CPU, or go on with it; return its result."""
+    own: dict[str, Any] = {"runs": runs, "device": "cpu", "threads": 1, **settings}
+    return run_trial(RunDirectory.create(runs, trial), Settings(**own), stop)
+
+
+def after(calls: int) -> Callable[[], bool]:
+    """Return a stop that says yes at the given call."""
+    count = iter(range(10**9))
+    return lambda: next(count) == calls - 1
+
+
+def curve(runs: Path, trial: Trial) -> list[dict[str, Any]]:
+    """Return the events of training and evaluation, without their times."""
+    events = RunDirectory(runs / trial.id).events()
+    kinds = ("train", "evaluate", "phase")
+    return [{k: v for k, v in event.items() if k != "time"} for event in events if event["event"] in kinds]
+
+
+def assert_resumes(folder: Path, trial: Trial, stops: Sequence[int] = (2,), **settings: Any) -> dict[str, Any]:
+    """Assert that a trial that stops at these calls ends bit for bit like one that does not; return its result."""
+    whole = run(folder / "whole", trial, **settings)
+    for calls in stops:
+        with pytest.raises(Interrupted):
+            run(folder / "parts", trial, after(calls), **settings)
+    assert run(folder / "parts", trial, **settings) == whole
+    assert curve(folder / "parts", trial) == curve(folder / "whole", trial)
+    return whole
