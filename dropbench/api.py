@@ -37,7 +37,6 @@ from harness.trials.plugins import load_plugins
 from harness.trials.task import TASKS
 from harness.trials.trial import Trial
 from jobs.cli.options import RuntimeOptions, TrialOptions, make_plan, runtime_settings
-from jobs.cli.run_commands import failure_lines
 from jobs.cli.suite_analysis import analyze_table
 from jobs.cli.trial_request import resolve_request
 from jobs.queue.progress_bar import ProgressBar
@@ -141,7 +140,7 @@ def run(
             done = f"{len(summary.in_states('succeeded'))} of {len(summary.rows)} trials done"
             print(f"Stopped: {done}. The same call continues.", file=sys.stderr)
             raise KeyboardInterrupt
-        failures = failure_lines(summary, f"dropbench retry {summary.request.suite.name or 'failed'}")
+        failures = summary.failures()
         shown = look_up(store, request=summary.request.id)
         if suite is None or shown is None:
             ids = list(requested.trials)

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from db.store.store import Enqueued, Store
     from harness.settings import Settings
     from jobs.queue.request import Requested
-    from jobs.queue.run_loop import RunSummary
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -89,7 +88,7 @@ def run(
             elif table := look_up(tables, request=summary.request.id):
                 complete = show_table(table, settings, tables, store, as_json=as_json)
     typer.echo(f"results: {settings.database} (`dropbench results`); run directories: {settings.runs}", err=True)
-    failures = failure_lines(summary, f"dropbench retry {summary.request.suite.name or 'failed'}")
+    failures = summary.failures()
     typer.echo("".join(f"{line}\n" for line in failures), nl=False, err=True)
     raise typer.Exit(bool(failures) or not complete)
 
@@ -152,10 +151,10 @@ def _enqueue(store: Store, settings: Settings, suites: list[str], options: Trial
     from jobs.queue.reconcile import collect
     from jobs.queue.search import Searches
 
-    names: list[str | None] = [*suites] or [None]
-    requests = [resolve_request(name, options, settings) for name in names]
     enqueued, remaining = Enqueued([], [], []), 0
-    for searches in [Searches(store, settings, requested) for requested in requests]:
+    names: list[str | None] = [*suites] or [None]
+    for requested in [resolve_request(name, options, settings) for name in names]:
+        searches = Searches(store, settings, requested)
         searches.start()
         if searches.searched:
             collect(store, settings)
@@ -190,7 +189,7 @@ def _profiles(word: str) -> list[Item]:
         "submit preset=paper --executor slurm --profile a100 --parallel 16",
     ),
 )
-@expand_options("task", "weights", "sweep", "search", "fingerprint")
+@expand_options("task", "weights", "sweep", "search")
 def submit(
     words: Annotated[
         list[str] | None,
@@ -292,19 +291,3 @@ def _suites_to_enqueue(words: list[str], options: TrialOptions) -> list[str]:
 def _only_json(as_json: bool) -> contextlib.AbstractContextManager[object]:
     """Send what a trial in this process prints to standard error, if standard output is for JSON."""
     return contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
-
-
-def failure_lines(summary: RunSummary, retry: str) -> list[str]:
-    """Return one line per cause of failed trials, and one with the next command, `retry`; none if no trial failed."""
-    from db.tuning.select import is_pruned
-
-    rows = [row for row in summary.in_states("failed", "cancelled") if not is_pruned(row)]
-    causes: dict[str, list[str]] = {}
-    for row in rows:
-        causes.setdefault(f"{row.state}: {row.reason or 'cause unknown'}", []).append(row.id)
-    lines = []
-    for cause, ids in causes.items():
-        more = f" and {len(ids) - 1} more" if len(ids) > 1 else ""
-        lines.append(f"{ids[0]}{more} {cause}; see `dropbench logs {ids[0]}`")
-    lost = f"{len(rows)} of {count_of(len(summary.rows), 'trial')} failed or cancelled"
-    return [*lines, f"{lost}: run `{retry}`, then this command again."] if rows else []

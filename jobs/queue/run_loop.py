@@ -16,6 +16,8 @@ from pathlib import Path
 from socket import gethostname
 
 from db.store.store import Store, SubmissionRow, TrialRow
+from db.tuning.select import is_pruned
+from harness.errors import count_of
 from harness.settings import Settings
 from harness.suites.request import Request
 from harness.trials.trial import FINAL_STATES, Trial
@@ -57,6 +59,20 @@ class RunSummary:
     def in_states(self, *states: str) -> list[TrialRow]:
         """Return the rows in these states."""
         return [row for row in self.rows.values() if row.state in states]
+
+    def failures(self) -> list[str]:
+        """Return one line per cause of failed trials, and one with the next command; none if no trial failed."""
+        rows = [row for row in self.in_states("failed", "cancelled") if not is_pruned(row)]
+        causes: dict[str, list[str]] = {}
+        for row in rows:
+            causes.setdefault(f"{row.state}: {row.reason or 'cause unknown'}", []).append(row.id)
+        lines = []
+        for cause, ids in causes.items():
+            more = f" and {len(ids) - 1} more" if len(ids) > 1 else ""
+            lines.append(f"{ids[0]}{more} {cause}; see `dropbench logs {ids[0]}`")
+        lost = f"{len(rows)} of {count_of(len(self.rows), 'trial')} failed or cancelled"
+        retry = f"dropbench retry {self.request.suite.name or 'failed'}"
+        return [*lines, f"{lost}: run `{retry}`, then this command again."] if rows else []
 
 
 def run(

@@ -266,10 +266,7 @@ def test_names_come_out_harmless(call: Call, folder: Path, make_trial: Make, com
 LISTINGS = [
     ["results"],
     ["results", "--wide", "--metric", "all", "--group-by", "task,data,model,regularizer,preset"],
-    ["results", "--aggregate", "mean,std,sem,median,min,max,n"],
     ["compare", "regularizer=none", "regularizer=dropkey"],
-    ["compare", "data=trec", "data=mr"],
-    ["compare", "--rank"],
     ["compare", "--rank", "--by", "ratio"],
     ["db", "sql", "SELECT trial_id, task, data, model, regularizer, params, preset, state FROM v_trials"],
 ]

@@ -26,7 +26,7 @@ from harness.suites.search_space import parse_space
 from harness.suites.suite import load_suite
 from harness.trials.trial import Trial
 from jobs.queue.request import Requested, request_suite
-from tasks import preset_task as trial_factory
+from tasks import preset_task
 from tasks.data import DATASETS
 from tasks.data.synthetic_cache import ensure_synthetic
 from tasks.floors.floors import floors
@@ -100,9 +100,9 @@ def test_other_recipes_data_or_weights_are_never_in_one_table(
 ) -> None:
     """Even in other columns, where no trial of one request is in the other."""
     first = record(TABLE, data=("mr-synthetic",), seeds=(0,))
-    recipes = trial_factory.read_recipes("text-classification")
+    recipes = preset_task.read_recipes("text-classification")
     changed = {**recipes, "presets": {**recipes["presets"], "mini": {**recipes["presets"]["mini"], "epochs": 3}}}
-    monkeypatch.setattr(trial_factory, "read_recipes", lambda task: changed)
+    monkeypatch.setattr(preset_task, "read_recipes", lambda task: changed)
     record(TABLE, {"trec": trec}, data=("trec",), seeds=(0,))
     cause = "another recipe text-classification"
     note = f"other trials of this suite ({cause}): `--request {first.request.id}`\n"
@@ -249,15 +249,12 @@ def test_a_suite_without_a_request_shows_its_published_values(call: Call, record
 
 
 SHOWING = [
-    ("results", FULL),
-    ("compare", "regularizer=dropkey", "regularizer=none"),
-    ("compare", "--rank"),
-    ("report", FULL),
-]
+    ("results", FULL), ("compare", "regularizer=dropkey", "regularizer=none"), ("compare", "--rank"), ("report", FULL),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("command", SHOWING, ids=lambda command: command[-1])
-def test_results_of_ended_trials_are_shown_without_collect(
+@pytest.mark.parametrize("command", SHOWING, ids=" ".join)
+def test_results_of_ended_trials_are_shown_at_once(
     call: Call, folder: Path, make_directory: Callable[..., RunDirectory], command: tuple[str, ...]
 ) -> None:
     """Those whose run directories are here; others of a shared database stay as they are."""
@@ -271,8 +268,8 @@ def test_results_of_ended_trials_are_shown_without_collect(
         make_directory(folder / "runs", trial, attempts=[attempt], metrics={"test/accuracy": 61.25})
     done = call(*command)
     assert (done.code, done.err) == (0, "")
-    assert "61.25" in done.out or "--rank" in command
-    assert "--rank" not in command or "none" in done.out
+    assert "61.25" in done.out or command[1] == "--rank"
+    assert command[1:] != ("--rank",) or "none" in done.out
     with open_store("sqlite:///dropbench.db") as store:
         states = store.states([trial.id for trial in trials])
     assert [states[trial.id].state for trial in trials] == ["succeeded"] * 7 + ["running"]
