@@ -104,7 +104,7 @@ Requests = Table(
     *_required(Time, "created_at"),
     *_required(JSON(), "content"),
 )
-"""What users asked for, as in the files ``requests/<id>.json`` next to the run directories.
+"""Requests of users, as in the files ``requests/<id>.json`` next to the run directories.
 
 `suite`: NULL for a request without one. `content`: `harness.suites.request.Request` as JSON.
 """

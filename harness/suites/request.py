@@ -29,7 +29,7 @@ FOLDER = "requests"
 """The folder of the files, next to the run directories."""
 
 Conditions = Mapping[str, Mapping[str, str]]
-"""What determines how trials are trained, by kind and name: ``{"data": {"trec": "trec 0123456789ab"}}``."""
+"""Conditions of training by kind and name: ``{"data": {"trec": "trec 0123456789ab"}}``."""
 
 
 class Heading(StrictModel):
@@ -86,7 +86,7 @@ class RequestedCell(Cell):
 
 
 class Request(StrictModel):
-    """What a user asked for once: a suite, a preset and options, with the trials of each cell.
+    """A request of a user: a suite, a preset and options, with the trials of each cell.
 
     Attributes:
         suite: the suite's name, title, source, notes and figure.

@@ -20,7 +20,7 @@ def own(folder: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     campaign(folder / "theirs")
     extended(folder / "x.zip", folder / "theirs")
-    campaign(folder / "runs", ["none"], base=50.0, seeds=(0, 1))
+    campaign(folder / "runs", ["none"], base=50.0, seeds=(0, 1), whole=False)
     assert call("db", "rebuild").code == 0
 
 
@@ -60,7 +60,7 @@ def test_own_results_take_precedence_in_a_ranking(call: Call) -> None:
 
 @pytest.mark.usefixtures("own")
 def test_reports_show_both_and_compare_each_with_its_own_baseline(call: Call, folder: Path) -> None:
-    campaign(folder / "runs", ["dropout"], base=51.0, seeds=(0, 1, 2))
+    campaign(folder / "runs", ["dropout"], base=51.0, seeds=(0, 1, 2), whole=False)
     assert call("db", "rebuild").code == 0
     done = call("report", SUITE, *COMMON)
     assert done.code == 0, done.err
@@ -133,7 +133,7 @@ def test_results_in_postgresql_stand_beside_a_reference(
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     campaign(folder / "theirs", seeds=(0, 1, 2))
     extended(folder / "x.zip", folder / "theirs")
-    campaign(folder / "runs", ["none"], base=50.0, seeds=(0, 1))
+    campaign(folder / "runs", ["none"], base=50.0, seeds=(0, 1), whole=False)
     monkeypatch.setenv("DROPBENCH_DB", postgresql())
     assert call("db", "rebuild").code == 0
     found = rows(call, "results", "regularizer=none")

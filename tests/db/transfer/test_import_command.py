@@ -26,7 +26,7 @@ def test_the_command(call: Call, filled: Store, tmp_path: Path, make_trial: Call
     )  # fmt: skip
     again = json.loads(call("db", "import", f"sqlite:///{tmp_path / 'there.db'}", "--json").out)
     assert again == {
-        "added": 0, "updated": 0, "unchanged": 6, "conflicts": [], "refused": [], "submissions": 0,
+        "added": 0, "updated": 0, "unchanged": 6, "conflicts": [], "refused": [], "submissions": 0, "requests": 0,
     }  # fmt: skip
     trial = make_trial(0, overrides={"lr": 1e-5, "name": "a\nb"})
     filled.record([outcome(trial, accuracy=79.0)])

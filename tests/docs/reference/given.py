@@ -33,11 +33,12 @@ def campaign(
     suite: str = SUITE,
     folder: Path | None = None,
     whole: bool = True,
+    at: str = STARTED,
     **options: Any,
 ) -> list[Trial]:
     """Write a finished run directory per trial; the accuracy is `base`, plus 0.1 for each seed and 1 for each row.
 
-    If `whole`, its request names all rows.
+    Its request is made `at` this time, and names all rows if `whole`.
 
     Each trial has predictions for `EXAMPLES`, of which it has as many correct as its seed says.
     """
@@ -46,7 +47,7 @@ def campaign(
     requested = request_suite(loaded, SuiteOptions(**options), Settings(data=folder or runs / "no-data"))
     cells = tuple(cell for cell in requested.request.cells if cell.row in rows)
     named = requested.request.cells if whole else cells
-    write_request(runs, requested.request.model_copy(update={"created_at": STARTED, "cells": named}))
+    write_request(runs, requested.request.model_copy(update={"created_at": at, "cells": named}))
     for cell in cells:
         for trial in (requested.trials[id] for each in cell.candidates for id in each.trials):
             directory = RunDirectory.create(runs, trial)
