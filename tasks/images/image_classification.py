@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torchvision.transforms.v2 import RandomResizedCrop, functional
+from torchvision.transforms.v2 import RandomErasing, RandomResizedCrop, functional
 
 from adapters.vision.image_weights import load_image_weights
 from harness.errors import InputError
@@ -96,7 +96,7 @@ class ImageClassification(Classifier, ImageClassificationSpec):
                     pixels = torch.stack([self.randaugment(image) for image in pixels])
         pixels = augmentation.normalize(pixels, self.mean, self.std)
         if training and self.recipe.erase:
-            erase = augmentation.random_erasing(self.recipe.erase)
+            erase = RandomErasing(self.recipe.erase, value="random", inplace=True)  # Zhong et al. 2020
             for image in pixels:
                 erase(image)
         if training and (self.recipe.mixup or self.recipe.cutmix):
