@@ -14,8 +14,7 @@ from typing import ClassVar
 from harness.errors import InputError
 from harness.trials.task import Split
 from tasks.data.read import Data
-
-SPLITS: tuple[Split, ...] = ("train", "dev", "test")
+from tasks.data.splits import SPLITS
 
 
 @dataclass(frozen=True)

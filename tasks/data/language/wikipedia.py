@@ -24,8 +24,9 @@ from mwparserfromhell.wikicode import Wikicode
 
 from harness.errors import InputError
 from harness.trials.task import Split
-from tasks.data.language.documents import SPLITS, LanguageData, TextChunk
+from tasks.data.language.documents import LanguageData, TextChunk
 from tasks.data.locate import Source
+from tasks.data.splits import SPLITS
 
 ARTICLES = "0"
 """Namespace of articles; others are talk, users, templates, files …"""
