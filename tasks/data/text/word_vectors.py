@@ -68,20 +68,17 @@ def locate_vectors(name: str, settings: Settings) -> Path:
     return path
 
 
-def read_vectors(path: Path, words: Collection[str], *, lowercase_fallback: bool = True) -> Vectors:
-    """Read the vectors of some words.
+def read_vectors(path: Path, words: Collection[str]) -> Vectors:
+    """Read the vectors of some words from a file, plain or gzipped, or from SENNA's folder.
 
-    Args:
-        path: a file, plain or gzipped, or SENNA's folder.
-        words: the requested words.
-        lowercase_fallback: use the vector of the lowercase word for a word without a vector.
+    A word without a vector gets that of the lowercase word.
 
     Raises:
         InputError: the file is missing, empty or not UTF-8, a line differs in dimensions from the first, or a requested
             vector is not made of finite numbers; the message names file and line.
     """
     requested = set(words)
-    lookup = requested | {word.lower() for word in requested} if lowercase_fallback else requested
+    lookup = requested | {word.lower() for word in requested}
     stored: dict[str, Vector] = {}
     skipped = dim = 0
     for location, word, numbers in _senna(path) if path.is_dir() else _text(path):
@@ -96,8 +93,7 @@ def read_vectors(path: Path, words: Collection[str], *, lowercase_fallback: bool
     if not dim:
         raise InputError(f"{path}: no vectors: expected one at least")
     vectors = {word: stored[word] for word in sorted(requested & stored.keys())}
-    if lowercase_fallback:
-        vectors |= {word: stored[word.lower()] for word in sorted(requested - stored.keys()) if word.lower() in stored}
+    vectors |= {word: stored[word.lower()] for word in sorted(requested - stored.keys()) if word.lower() in stored}
     return Vectors(dim, vectors, len(requested), skipped)
 
 

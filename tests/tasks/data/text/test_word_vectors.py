@@ -70,9 +70,6 @@ def test_lower_case_is_used_for_words_without_a_vector(tmp_path: Path) -> None:
     assert vectors_of(path, ["CAFÉ", "The", "THE", "Absent"]) == {
         "CAFÉ": [0, 0, 1], "The": [-1, -1, -1], "THE": pytest.approx([0.5, -1, 0.02]),
     }  # fmt: skip
-    strict = read_vectors(path, ["CAFÉ", "The", "THE"], lowercase_fallback=False)
-    assert list(strict.vectors) == ["The"]
-    assert (strict.found, strict.wanted) == (1, 3)
 
 
 def test_no_match_is_no_error(tmp_path: Path) -> None:
@@ -101,7 +98,7 @@ def test_what_is_written_is_read(
 ) -> None:
     text = "".join(f"{word} {first!r} {second!r}\n" for word, (first, second) in vectors.items())
     path = written(tmp_path_factory.mktemp("vectors"), f"{len(vectors)} 2\n{text}" if header else text)
-    result = read_vectors(path, vectors, lowercase_fallback=False)
+    result = read_vectors(path, vectors)
     assert {word: tuple(vector.tolist()) for word, vector in result.vectors.items()} == vectors
 
 
