@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from torch import Tensor, nn
 from torchvision.transforms.v2 import RandomErasing, RandomResizedCrop, functional
 
@@ -25,9 +26,6 @@ from tasks.images import augmentation
 from tasks.images.spec import ImageClassificationSpec, ImageRecipe
 from tasks.images.token_labels import LabelMapViews, token_label_loss
 from tasks.preset_task import resolve_data
-
-# Mean and deviation of ImageNet's training images, used for image folders, which are not read in advance.
-IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 class ImageClassification(Classifier, ImageClassificationSpec):
@@ -68,7 +66,8 @@ class ImageClassification(Classifier, ImageClassificationSpec):
             maps = LabelMaps.for_images(folder, self.splits["train"].images, len(self.classes))
             self.views = LabelMapViews(maps, self.recipe, self.randaugment)
         if not isinstance(pixels := self.splits["train"].images, np.ndarray):
-            self.mean, self.std = torch.tensor(IMAGENET_MEAN), torch.tensor(IMAGENET_STD)
+            # Of ImageNet: image folders are not read in advance.
+            self.mean, self.std = torch.tensor(IMAGENET_DEFAULT_MEAN), torch.tensor(IMAGENET_DEFAULT_STD)
         else:
             flat = pixels.reshape(-1, pixels.shape[-1]) / 255.0
             self.mean, self.std = torch.as_tensor(flat.mean(0)).float(), torch.as_tensor(flat.std(0)).float()

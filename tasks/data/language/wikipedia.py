@@ -54,10 +54,8 @@ def read(source: Source) -> LanguageData:
     skipped: Counter[str] = Counter()
 
     def chunks() -> Iterator[TextChunk]:
-        counts: Counter[str] = Counter()
-        yield from _assign_splits(_texts(_pages(source.files, counts), source.files), counts)
         skipped.clear()
-        skipped.update(counts)
+        yield from _assign_splits(_texts(_pages(source.files, skipped), source.files), skipped)
 
     note = "90 % train, 5 % dev, 5 % test of the characters, whole pages, spread over the dump"
     return LanguageData(source.name, chunks, (note,), skipped)

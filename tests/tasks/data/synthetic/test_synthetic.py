@@ -70,7 +70,9 @@ def test_equal_seeds_give_equal_files_and_others_do_not(name: str, tmp_path: Pat
 def test_it_is_written_once(cache: Path) -> None:
     first = locate("trec-synthetic").files[0].stat()
     assert locate("trec-synthetic").files[0].stat().st_ino == first.st_ino
-    assert [path.name for path in (cache / "dropbench").glob(f"*-synthetic-*-{SEED}")] == [f"trec-synthetic-{VERSION}-{SEED}"]
+    assert [path.name for path in (cache / "dropbench").glob(f"*-synthetic-*-{SEED}")] == [
+        f"trec-synthetic-{VERSION}-{SEED}"
+    ]
 
 
 def test_concurrent_calls_write_it_once(cache: Path) -> None:
