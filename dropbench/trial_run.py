@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from db.queries.marks import flatten
 from db.report.page.details import differences
 from db.schema.tables import FINAL
 from db.store.run_record import read_run_record
-from dropbench.prediction_frames import evaluated_frame, stored_frame
+from dropbench.prediction_frames import evaluate_predictions, predictions_frame
 from harness.errors import unknown_name
 from harness.runs.predictions import load_predictions
 from harness.runs.run_directory import RunDirectory
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from harness.analysis.trained import Trained
-
-SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 
 
 class TrialRun:
@@ -113,13 +111,13 @@ class TrialRun:
             InputError: the stored file is damaged. Without one, as `model`; or the task predicts no classes, or has
                 mixed labels on this split.
         """
-        if split not in SPLITS:
-            raise unknown_name("split", split, SPLITS)
-        stored = load_predictions(self._directory, split)
-        if stored is not None:
-            return stored_frame(stored)
-        with _unchanged_generators():
-            return evaluated_frame(self._trained(), split)
+        if split not in get_args(Split):
+            raise unknown_name("split", split, get_args(Split))
+        predictions = load_predictions(self._directory, split)
+        if predictions is None:
+            with _unchanged_generators():
+                predictions = evaluate_predictions(self._trained(), split)
+        return predictions_frame(predictions)
 
     def _trained(self) -> Trained:
         from harness.analysis.trained import Trained

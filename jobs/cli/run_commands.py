@@ -176,9 +176,9 @@ def _describe_remaining(remaining: int, command: str) -> list[str]:
 
 
 def _profiles(word: str) -> list[Item]:
-    from jobs.slurm.profile import profile_names
+    from jobs.slurm.profile import load_profiles
 
-    return [(name, "") for name in profile_names()]
+    return [(name, "") for name in load_profiles()]
 
 
 @app.command(

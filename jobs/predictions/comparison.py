@@ -10,7 +10,7 @@ import numpy as np
 
 from db.queries.paired_examples import mcnemar, paired_bootstrap
 from harness.errors import InputError
-from jobs.predictions.scores import ExampleScores, Floats, example_scores
+from jobs.predictions.scores import ExampleScores, Floats
 from jobs.predictions.sides import Side
 
 DRAWS = 2000
@@ -72,7 +72,7 @@ def align(a: Side, b: Side) -> tuple[Side, Side]:
 def describe_side(side: Side) -> list[MetricTest]:
     """Return every metric with its interval over the examples."""
     rows = []
-    for name, scores in _by_metric(side).items():
+    for name, scores in side.scores().items():
         counts, statistic, values = _stack(scores)
         zero = float(statistic(np.zeros((1, 1, *counts.shape[1:])), axis=1)[0])
         # Compared with a method whose counts are all 0, whose metric does not vary.
@@ -86,7 +86,7 @@ def describe_side(side: Side) -> list[MetricTest]:
 def compare_sides(a: Side, b: Side) -> list[MetricTest]:
     """Return every metric that is defined in the same way on both sides (aligned), with tests of its change."""
     rows = []
-    scores_a, scores_b = _by_metric(a), _by_metric(b)
+    scores_a, scores_b = a.scores(), b.scores()
     definitions = [{**side.first.header.metrics, **side.first.header.corpus} for side in (a, b)]
     for name in scores_a:
         if name not in scores_b or definitions[0][name] != definitions[1][name]:
@@ -95,8 +95,9 @@ def compare_sides(a: Side, b: Side) -> list[MetricTest]:
         counts_b, _, values_b = _stack(scores_b[name])
         test = paired_bootstrap(counts_b, counts_a, statistic, DRAWS)
         correct_a, correct_b = scores_a[name][0].correct, scores_b[name][0].correct
-        single = len(values_a) == 1 and correct_a is not None and correct_b is not None
-        exact = mcnemar(correct_a, correct_b) if single and correct_a is not None and correct_b is not None else None
+        exact = None
+        if len(values_a) == 1 and correct_a is not None and correct_b is not None:
+            exact = mcnemar(correct_a, correct_b)
         rows.append(
             MetricTest(
                 metric=name,
@@ -115,12 +116,6 @@ def compare_sides(a: Side, b: Side) -> list[MetricTest]:
             )
         )
     return rows
-
-
-def _by_metric(side: Side) -> dict[str, list[ExampleScores]]:
-    """Return the scores of each seed by metric."""
-    by_seed = [example_scores(predictions.header, predictions.rows) for predictions in side.by_seed.values()]
-    return {name: [scores[name] for scores in by_seed] for name in by_seed[0]}
 
 
 def _stack(scores: list[ExampleScores]) -> tuple[Floats, Callable[..., Floats], list[float]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from harness.cli.text_table import TextTable
 from jobs.predictions.comparison import MetricTest
-from jobs.predictions.scores import ExampleScores, display, example_scores, prediction_text
+from jobs.predictions.scores import display, prediction_text
 from jobs.predictions.sides import Side
 
 MAX_TEXT = 48
@@ -82,15 +82,12 @@ def table_rows(records: Sequence[Mapping[str, Any]]) -> TextTable:
 
 def _mean_scores(side: Side, *, first: bool = False) -> dict[str, list[float | None]]:
     """Return each metric (or the first) of each example, its mean over the seeds."""
-    by_seed = [example_scores(predictions.header, predictions.rows) for predictions in side.by_seed.values()]
-    names = [*by_seed[0]][: 1 if first else None]
-    return {name: _means([scores[name] for scores in by_seed]) for name in names}
-
-
-def _means(scores: Sequence[ExampleScores]) -> list[float | None]:
-    columns = [seed.per_example() for seed in scores]
-    known = [[value for value in values if value is not None] for values in zip(*columns, strict=True)]
-    return [sum(values) / len(values) if values else None for values in known]
+    means = {}
+    for name, by_seed in [*side.scores().items()][: 1 if first else None]:
+        examples = zip(*(scores.per_example() for scores in by_seed), strict=True)
+        known = [[value for value in values if value is not None] for values in examples]
+        means[name] = [sum(values) / len(values) if values else None for values in known]
+    return means
 
 
 def _is_numeric_list(value: Any) -> bool:

@@ -16,6 +16,7 @@ from harness.runs.predictions import load_predictions
 from harness.runs.run_directory import RunDirectory, Runs
 from harness.settings import Settings
 from harness.trials.trial import Trial
+from jobs.predictions.scores import ExampleScores, example_scores
 from jobs.queue.reconcile import refresh
 
 
@@ -38,6 +39,11 @@ class Side:
     def ids(self) -> list[str]:
         """The ids of the examples."""
         return [row["id"] for row in self.first.rows]
+
+    def scores(self) -> dict[str, list[ExampleScores]]:
+        """Return the scores of each metric by seed."""
+        by_seed = [example_scores(predictions.header, predictions.rows) for predictions in self.by_seed.values()]
+        return {name: [scores[name] for scores in by_seed] for name in by_seed[0]}
 
     def take(self, ids: Sequence[str], seeds: Sequence[int]) -> Side:
         """Return the predictions of some seeds for some examples, in the order of `ids`."""

@@ -91,22 +91,23 @@ def list_executions(job_ids: Iterable[str]) -> dict[str, list[Execution]]:
 
 def max_array_size() -> int:
     """Return how many elements an array may have."""
-    try:
-        limit = re.search(r"^MaxArraySize\s*=\s*(\d+)", run_command("scontrol", "show", "config"), re.MULTILINE)
-    except SlurmCommandError:
-        return DEFAULT_MAX_ARRAY_SIZE
-    return max(1, int(limit[1]) - 1) if limit else DEFAULT_MAX_ARRAY_SIZE
+    limit = _configured("MaxArraySize")
+    return DEFAULT_MAX_ARRAY_SIZE if limit is None else max(1, limit - 1)
 
 
 def default_memory() -> float | None:
     """Return the GB that a job of one CPU core gets if it requests none; None if that is unlimited or not known."""
+    limit = _configured("DefMemPer(?:CPU|Node)")
+    return None if limit is None else limit / 1024
+
+
+def _configured(name: str) -> int | None:
+    """Return a number of the cluster's configuration; None if it has none, or does not answer."""
     try:
-        limit = re.search(
-            r"^DefMemPer(?:CPU|Node)\s*=\s*(\d+)", run_command("scontrol", "show", "config"), re.MULTILINE
-        )
+        value = re.search(rf"^{name}\s*=\s*(\d+)", run_command("scontrol", "show", "config"), re.MULTILINE)
     except SlurmCommandError:
         return None
-    return int(limit[1]) / 1024 if limit else None
+    return int(value[1]) if value else None
 
 
 def list_nodes(partition: str | None) -> set[str]:

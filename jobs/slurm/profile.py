@@ -69,38 +69,29 @@ class Profile(BaseModel):
 
 
 def load_profile(name: str, file: Path = FILE) -> Profile:
-    """Load the table ``[profiles.NAME]`` of a file; raise InputError if it is missing, or a key or value is invalid."""
-    profiles = _tables(file, name)
+    """Load the table ``[profiles.NAME]`` of a file; raise InputError if it is missing, or as `load_profiles`."""
+    profiles = load_profiles(file, example=name)
     if name not in profiles:
         raise unknown_name(f"profile of {file}", name, profiles)
-    return _profile(name, profiles[name], file)
+    return profiles[name]
 
 
-def profile_names(file: Path = FILE) -> list[str]:
-    """Return the names of the profiles of a file. Errors as in `load_profile`."""
-    return list(_tables(file, "default"))
+def load_profiles(file: Path = FILE, example: str = "default") -> dict[str, Profile]:
+    """Load the profiles of a file by name, in its order; errors name an `example`.
 
-
-def profiles_for_trials(file: Path = FILE) -> dict[str, Profile]:
-    """Load the profiles of a file that have a filter `trials`, in the file's order. Errors as in `load_profile`."""
-    profiles = {name: _profile(name, table, file) for name, table in _tables(file, "default").items()}
-    return {name: profile for name, profile in profiles.items() if profile.trials is not None}
-
-
-def _tables(file: Path, example: str) -> dict[str, Any]:
+    Raises:
+        InputError: the file is missing or no TOML, or a key or value is invalid.
+    """
     try:
         content = tomllib.loads(read_bytes(file).decode())
     except FileNotFoundError:
         raise InputError(f"{file}: not found: create it with a table [profiles.{example}]") from None
     except (ValueError, RecursionError) as error:
         raise InputError(f"{file}: invalid TOML: {error}") from None
-    profiles = content.get("profiles", {})
-    if not isinstance(profiles, dict):
+    tables = content.get("profiles", {})
+    if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
         raise InputError(f"{file}: profiles: expected tables such as [profiles.{example}]")
-    return profiles
-
-
-def _profile(name: str, table: Any, file: Path) -> Profile:
-    if not isinstance(table, dict):
-        raise InputError(f"{file}: profiles.{name}: expected a table [profiles.{name}]")
-    return validated(Profile, table, f"{file}: profiles.{name}", f"key of [profiles.{name}]")
+    return {
+        name: validated(Profile, table, f"{file}: profiles.{name}", f"key of [profiles.{name}]")
+        for name, table in tables.items()
+    }

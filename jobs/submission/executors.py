@@ -8,8 +8,8 @@ from __future__ import annotations
 import atexit
 import contextlib
 import json
-import logging
 import os
+import pdb
 import shlex
 import shutil
 import socket
@@ -105,24 +105,14 @@ def _disown() -> None:
 
 def run_debug(worker: Worker) -> None:
     """Run a worker in this process; at a terminal, an exception opens the debugger where it was raised."""
-    root = logging.getLogger()
-    previous = set(root.handlers)
-    added: list[logging.Handler] = []
-
-    def run_worker() -> None:
-        added.extend(set(root.handlers) - previous)
-        worker()
-
-    job = submitit.DebugExecutor(Path(worker.folder)).submit(run_worker)
     try:
-        job.results()
-    except Exception:
-        # The trial's error: its attempt has recorded it, and the user has left the debugger.
+        worker()
+    except Exception as error:
+        # The trial's error: its attempt has recorded it.
         if not sys.stdin.isatty():
             raise
-    finally:
-        for handler in added:  # Submitit leaves them open
-            handler.close()
+        print(error)
+        pdb.post_mortem(error.__traceback__)
 
 
 class ArrayExecutor(submitit.SlurmExecutor):

@@ -10,7 +10,7 @@ from db.store.store import Store
 from harness.errors import count_of
 from harness.settings import Settings
 from jobs.slurm import client
-from jobs.slurm.profile import FILE, Profile, load_profile, profiles_for_trials
+from jobs.slurm.profile import FILE, Profile, load_profile, load_profiles
 from jobs.submission import executors
 from jobs.submission.dispatch import Plan, dispatch
 from jobs.worker import slots
@@ -95,7 +95,9 @@ def group_by_profile(
         return
     ungrouped = dict.fromkeys(ids)
     named = load_profile(name) if name is not None else None
-    for profile in profiles_for_trials().values() if named is None else ():
+    for profile in load_profiles().values() if named is None else ():
+        if profile.trials is None:
+            continue
         group = [id for id in store.find(f"queued {profile.trials}") if id in ungrouped]
         if group:
             yield group, replace(plan, profile=profile)

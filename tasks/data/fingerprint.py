@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -112,8 +112,14 @@ def _hash(folders: Sequence[_Folder]) -> Iterator[tuple[_Folder, str]]:
     """Read folders in parallel threads; yield each with a hash of its files' names, sizes and contents."""
     if not folders:
         return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    total = sum(size for folder in folders for size in folder.sizes)
     pool = ThreadPoolExecutor(min(16, len(os.sched_getaffinity(0))))
-    with _progress(sum(size for folder in folders for size in folder.sizes)) as advance:
+    hidden = total < LARGE or not sys.stderr.isatty()
+    with Progress(console=Console(stderr=True), transient=True, disable=hidden) as bar:
+        advance = partial(bar.advance, bar.add_task("hashing the data (once)", total=total))
         try:
             for folder in folders:
                 paths = (f"{folder.path}/{name}" for name in folder.files)
@@ -121,19 +127,6 @@ def _hash(folders: Sequence[_Folder]) -> Iterator[tuple[_Folder, str]]:
                 yield folder, _sha256(f"{name} {size} {content}" for name, size, content in rows)
         finally:
             pool.shutdown(cancel_futures=True)
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar for many bytes on a terminal; yield the function that advances it."""
-    if total < LARGE or not sys.stderr.isatty():
-        yield lambda size: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        yield partial(bar.advance, bar.add_task("hashing the data (once)", total=total))
 
 
 def _content(advance: Callable[[int], None], path: str) -> str:

@@ -61,7 +61,9 @@ class ThreeSplits(Generic[P]):
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        self.require_rows("rows")
+        for split, count in self.rows().items():
+            if not count:
+                raise InputError(f"data '{self.name}': no rows for {split}: too few for train, dev and test")
 
     def splits(self) -> dict[str, P]:
         """Return the three splits by name."""
@@ -70,12 +72,6 @@ class ThreeSplits(Generic[P]):
     def rows(self) -> dict[str, int]:
         """Return the number of rows (texts, sentences, images) of each split."""
         return {name: len(split) for name, split in self.splits().items()}
-
-    def require_rows(self, noun: str) -> None:
-        """Raise InputError if a split is empty; `noun` names the rows."""
-        for split, count in self.rows().items():
-            if not count:
-                raise InputError(f"data '{self.name}': no {noun} for {split}: too few for train, dev and test")
 
     def class_rows(self) -> dict[str, dict[str, int]]:
         """Return the counts of `count_classes` of each split; {} without classes."""

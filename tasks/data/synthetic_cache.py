@@ -1,6 +1,6 @@
-"""Small generated sets in the published formats, for a first run without the real files.
+"""The cache folders: small generated sets in the published formats, and what else is computed from data once.
 
-They are written to a cache folder once, and read by the same readers. Their names end in "-synthetic".
+Generated sets are for a first run without the real files; their names end in "-synthetic". The usual readers read them.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import fcntl
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -32,34 +32,45 @@ def cache_folder(data: str = "") -> Path:
 def ensure_synthetic(dataset: Dataset) -> Path:
     """Return the folder of a set's synthetic twin, written unless cached; raise InputError if that is impossible."""
     folder = cache_folder(dataset.name) / f"{dataset.name}{SYNTHETIC}-{VERSION}-{SEED}"
-    if folder.is_dir():
-        return folder
+    what = f"the generated set {dataset.name}{SYNTHETIC}"
+    return ensure_cached(folder, lambda empty: write_synthetic(dataset, empty, SEED), what)
+
+
+def ensure_cached(folder: Path, write: Callable[[Path], object], what: str, waiting: str = "") -> Path:
+    """Return a cache folder, which one process writes once, under a temporary name, while the others wait.
+
+    Args:
+        folder: the folder.
+        write: writes its files to an empty folder.
+        what: what the folder has, for the error.
+        waiting: printed if another process is writing it.
+
+    Raises:
+        InputError: the folder cannot be written.
+    """
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with new_folder(folder) as temporary:
-            write_synthetic(dataset, temporary, SEED)
-    except OSError as error:
-        # Another process may have been faster; its set is identical.
         if not folder.is_dir():
-            raise InputError(
-                f"{folder}: {error.strerror}: cannot write the generated set {dataset.name}{SYNTHETIC}: "
-                "set another cache folder by XDG_CACHE_HOME"
-            ) from None
+            with _locked(folder, waiting):
+                if not folder.is_dir():
+                    with _new_folder(folder) as temporary:
+                        write(temporary)
+    except OSError as error:
+        reason = error.strerror or error
+        raise InputError(
+            f"{folder}: {reason}: cannot write {what}: set another cache folder by XDG_CACHE_HOME"
+        ) from None
     return folder
 
 
 @contextmanager
-def locked(folder: Path, message: str = "") -> Iterator[None]:
-    """Wait for other processes that write the same folder, then remove temporary folders of those that were killed.
-
-    `message` is printed if another process holds the lock, which is kept until the end of the block.
-    """
+def _locked(folder: Path, waiting: str) -> Iterator[None]:
+    """Wait for other processes that write the same folder, then remove temporary folders of those that were killed."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_name(f"{folder.name}.lock").open("ab") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            print(message, end="", flush=True)
+            print(waiting, end="", flush=True)
             fcntl.flock(file, fcntl.LOCK_EX)
         for stale in folder.parent.glob(f".{folder.name}.*"):
             shutil.rmtree(stale, ignore_errors=True)
@@ -67,7 +78,7 @@ def locked(folder: Path, message: str = "") -> Iterator[None]:
 
 
 @contextmanager
-def new_folder(folder: Path) -> Iterator[Path]:
+def _new_folder(folder: Path) -> Iterator[Path]:
     """Yield a temporary folder and rename it at the end, so that no other process reads an incomplete one."""
     temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
     try:

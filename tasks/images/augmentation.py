@@ -66,12 +66,6 @@ def _posterize(image: Image, bits: int, **options: Any) -> Image:
     return posterize(image, bits) if bits > 0 else image.point(lambda value: 0)
 
 
-def random_erasing(probability: float) -> Callable[[Tensor], Tensor]:
-    """Return Random Erasing (Zhong et al. 2020) of normalized images (C, H, W): a rectangle of noise, in place."""
-    erase: Callable[[Tensor], Tensor] = v2.RandomErasing(probability, value="random", inplace=True)
-    return erase
-
-
 def normalize(pixels: Tensor, mean: Tensor, std: Tensor) -> Tensor:
     """Return uint8 images (B, C, H, W) as float32, scaled to 0…1 and normalized by mean and deviation (C,)."""
     # In place, because a batch is larger than any cache: fresh memory for each operation takes twice as long.
@@ -104,7 +98,7 @@ def mixup_cutmix(pixels: Tensor, labels: Tensor, classes: int, mixup: float, cut
     """Apply MixUp (Zhang et al. 2018) or CutMix (Yun et al. 2019) to a batch.
 
     Args:
-        pixels: (B, C, H, W), changed in place.
+        pixels: (B, C, H, W).
         labels: (B,).
         classes: number of classes.
         mixup: α of MixUp's Beta distribution; 0: no MixUp.
@@ -115,32 +109,7 @@ def mixup_cutmix(pixels: Tensor, labels: Tensor, classes: int, mixup: float, cut
     """
     if pixels.shape[0] == 1 or not (mixup or cutmix):
         return pixels, one_hot(labels, classes).to(pixels.dtype)
-    transforms: list[Any] = [_MixUp(alpha=mixup, num_classes=classes)] if mixup else []
-    transforms += [_CutMix(alpha=cutmix, num_classes=classes)] if cutmix else []
+    transforms: list[Any] = [v2.MixUp(alpha=mixup, num_classes=classes)] if mixup else []
+    transforms += [v2.CutMix(alpha=cutmix, num_classes=classes)] if cutmix else []
     images, probabilities = v2.RandomChoice(transforms)(pixels, labels)
     return images, probabilities
-
-
-class _MixUp(v2.MixUp):  # type: ignore[misc]
-    """torchvision's MixUp without its three copies of the batch."""
-
-    def transform(self, inpt: Tensor, params: dict[str, Any]) -> Tensor:
-        if inpt is params["labels"]:
-            return cast(Tensor, super().transform(inpt, params))
-        lam, last, term = params["lam"], inpt[-1].clone(), torch.empty_like(inpt[0])
-        for index in range(len(inpt) - 1, -1, -1):
-            torch.mul(inpt[index - 1] if index else last, 1.0 - lam, out=term)
-            inpt[index].mul_(lam).add_(term)
-        return inpt
-
-
-class _CutMix(v2.CutMix):  # type: ignore[misc]
-    """torchvision's CutMix without its two copies of the batch."""
-
-    def transform(self, inpt: Tensor, params: dict[str, Any]) -> Tensor:
-        if inpt is params["labels"]:
-            return cast(Tensor, super().transform(inpt, params))
-        left, top, right, bottom = params["box"]
-        box = inpt[..., top:bottom, left:right]
-        box.copy_(box.roll(1, 0))
-        return inpt

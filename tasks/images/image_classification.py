@@ -7,8 +7,9 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from torch import Tensor, nn
-from torchvision.transforms.v2 import RandomResizedCrop, functional
+from torchvision.transforms.v2 import RandomErasing, RandomResizedCrop, functional
 
 from adapters.vision.image_weights import load_image_weights
 from harness.errors import InputError
@@ -25,9 +26,6 @@ from tasks.images import augmentation
 from tasks.images.spec import ImageClassificationSpec, ImageRecipe
 from tasks.images.token_labels import LabelMapViews, token_label_loss
 from tasks.preset_task import resolve_data
-
-# Mean and deviation of ImageNet's training images, used for image folders, which are not read in advance.
-IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 class ImageClassification(Classifier, ImageClassificationSpec):
@@ -68,7 +66,8 @@ class ImageClassification(Classifier, ImageClassificationSpec):
             maps = LabelMaps.for_images(folder, self.splits["train"].images, len(self.classes))
             self.views = LabelMapViews(maps, self.recipe, self.randaugment)
         if not isinstance(pixels := self.splits["train"].images, np.ndarray):
-            self.mean, self.std = torch.tensor(IMAGENET_MEAN), torch.tensor(IMAGENET_STD)
+            # Of ImageNet: image folders are not read in advance.
+            self.mean, self.std = torch.tensor(IMAGENET_DEFAULT_MEAN), torch.tensor(IMAGENET_DEFAULT_STD)
         else:
             flat = pixels.reshape(-1, pixels.shape[-1]) / 255.0
             self.mean, self.std = torch.as_tensor(flat.mean(0)).float(), torch.as_tensor(flat.std(0)).float()
@@ -96,7 +95,7 @@ class ImageClassification(Classifier, ImageClassificationSpec):
                     pixels = torch.stack([self.randaugment(image) for image in pixels])
         pixels = augmentation.normalize(pixels, self.mean, self.std)
         if training and self.recipe.erase:
-            erase = augmentation.random_erasing(self.recipe.erase)
+            erase = RandomErasing(self.recipe.erase, value="random", inplace=True)  # Zhong et al. 2020
             for image in pixels:
                 erase(image)
         if training and (self.recipe.mixup or self.recipe.cutmix):

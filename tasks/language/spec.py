@@ -14,6 +14,7 @@ from harness.settings import Settings
 from harness.trials.metric import Metric
 from harness.trials.recipe import Recipe
 from tasks.data import Source
+from tasks.data.lines import read_file
 from tasks.preset_task import PresetTask
 
 GPT2_FILES = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
@@ -78,9 +79,5 @@ def gpt2_files(root: Path) -> tuple[Path, Path]:
 
 def gpt2_digest(root: Path) -> str:
     """Return a digest of both files for a trial's recipe; raises InputError if they are missing or unreadable."""
-    files = gpt2_files(root)
-    try:
-        content = [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
-        return hashlib.sha256(" ".join(content).encode()).hexdigest()[:12]
-    except OSError as error:
-        raise InputError(f"{error.filename}: {error.strerror}") from None
+    digests = [hashlib.sha256(read_file(file)).hexdigest() for file in gpt2_files(root)]
+    return hashlib.sha256(" ".join(digests).encode()).hexdigest()[:12]

@@ -1,7 +1,7 @@
 """Cache of the tokens of a data set: files written once for each tokenizer, and memory-mapped for reading.
 
 A folder in ``$XDG_CACHE_HOME/dropbench/tokens`` is named by a digest of the data's fingerprint, the tokenizer and the
-library versions. One process writes it under a temporary name and renames it, while other processes wait.
+library versions.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from harness.errors import InputError
 from harness.files import canonical_json, write_atomic, write_json
 from harness.trials.task import Split
 from tasks.data.check import subset_notes
-from tasks.data.language.documents import SPLITS, LanguageData, TextChunk
+from tasks.data.language.documents import LanguageData, TextChunk
 from tasks.data.locate import Source
 from tasks.data.read import read
-from tasks.data.synthetic_cache import cache_folder, locked, new_folder
+from tasks.data.splits import SPLITS
+from tasks.data.synthetic_cache import cache_folder, ensure_cached
 from tasks.language import bpe
 from tasks.language.spec import LanguageRecipe
 
@@ -86,41 +87,34 @@ def load_tokens(source: Source, recipe: LanguageRecipe, root: Path) -> CachedTok
     }
     key = hashlib.sha256(canonical_json(key_fields).encode()).hexdigest()[:12]
     folder = cache_folder(source.name) / "tokens" / f"{source.name}-{key}"
-    try:
-        if not folder.is_dir():
-            with locked(folder, f"waiting for another process that is tokenizing '{source.name}'\n"):
-                if not folder.is_dir():
-                    _write_cache(folder, source, recipe, root)
-        return _open_cache(folder)
-    except OSError as error:
-        raise InputError(
-            f"{folder}: {error.strerror or error}: cannot cache the tokens of '{source.name}' there"
-            " (set XDG_CACHE_HOME for another folder)"
-        ) from None
+    waiting = f"waiting for another process that is tokenizing '{source.name}'\n"
+    ensure_cached(
+        folder, lambda empty: _write_cache(empty, source, recipe, root), f"the tokens of '{source.name}'", waiting
+    )
+    return _open_cache(folder)
 
 
 def _write_cache(folder: Path, source: Source, recipe: LanguageRecipe, root: Path) -> None:
     size = recipe.vocabulary
-    with new_folder(folder) as unfinished:
-        data = read(source, LanguageData)
-        if recipe.tokenizer == "gpt2":
-            tokenizer = bpe.load_gpt2(root, size)
-        else:
-            print(f"training a tokenizer of {size:,} tokens on the train text of '{data.name}'", flush=True)
-            texts = (chunk.text for chunk in data.chunks() if chunk.split == "train")
-            tokenizer = bpe.train(texts, size)
-        write_atomic(unfinished / "tokenizer.json", tokenizer.to_str().encode())
-        with ExitStack() as stack:
-            files = {split: stack.enter_context((unfinished / f"{split}.npy").open("wb")) for split in SPLITS}
-            writers = {split: TokenWriter(file, size) for split, file in files.items()}
-            _write_tokens(data, tokenizer, writers)
-            for split, writer in writers.items():
-                writer.write_header()
-                if not writer.size:
-                    raise InputError(f"data '{source.name}': no text for {split}: too little text to split")
-        train = writers["train"].counts
-        sizes = {split: asdict(writer.split_size(train)) for split, writer in writers.items()}
-        write_json(unfinished / "about.json", {"splits": sizes, "notes": [*data.notes, *subset_notes(source, data)]})
+    data = read(source, LanguageData)
+    if recipe.tokenizer == "gpt2":
+        tokenizer = bpe.load_gpt2(root, size)
+    else:
+        print(f"training a tokenizer of {size:,} tokens on the train text of '{data.name}'", flush=True)
+        texts = (chunk.text for chunk in data.chunks() if chunk.split == "train")
+        tokenizer = bpe.train(texts, size)
+    write_atomic(folder / "tokenizer.json", tokenizer.to_str().encode())
+    with ExitStack() as stack:
+        files = {split: stack.enter_context((folder / f"{split}.npy").open("wb")) for split in SPLITS}
+        writers = {split: TokenWriter(file, size) for split, file in files.items()}
+        _write_tokens(data, tokenizer, writers)
+        for split, writer in writers.items():
+            writer.write_header()
+            if not writer.size:
+                raise InputError(f"data '{source.name}': no text for {split}: too little text to split")
+    train = writers["train"].counts
+    sizes = {split: asdict(writer.split_size(train)) for split, writer in writers.items()}
+    write_json(folder / "about.json", {"splits": sizes, "notes": [*data.notes, *subset_notes(source, data)]})
 
 
 def _write_tokens(data: LanguageData, tokenizer: Tokenizer, files: dict[Split, TokenWriter]) -> None:

@@ -64,17 +64,15 @@ class TextTask(TextSpec):
         if not isinstance(self.tokenizer, WordTokenizer):
             raise InputError(f"vectors={recipe.vectors}: model '{self.trial.model}' has its own tokenizer, not words")
         vocabulary = self.tokenizer.vocabulary
-        vectors = read_vectors(path, vocabulary)
-        self.notes.append(
-            f"{vectors.found:,} of {vectors.wanted:,} words have vectors in {recipe.vectors} ({vectors.dim}-d)"
-        )
-        sized = recipe.model_copy(update={"model": {**recipe.model, "word_dim": vectors.dim}})
+        dim, vectors = read_vectors(path, vocabulary)
+        self.notes.append(f"{len(vectors):,} of {len(vocabulary):,} words have vectors in {recipe.vectors} ({dim}-d)")
+        sized = recipe.model_copy(update={"model": {**recipe.model, "word_dim": dim}})
         model = self.make_model(self.trial, sized, self.model_sizes())
         embedding: nn.Embedding = cast(Any, model).encoder.embedding
         with torch.no_grad():
-            if vectors.found:
-                rows = torch.tensor([vocabulary[word] for word in vectors.vectors])
-                pretrained = torch.stack([torch.from_numpy(vector) for vector in vectors.vectors.values()])
+            if vectors:
+                rows = torch.tensor([vocabulary[word] for word in vectors])
+                pretrained = torch.stack([torch.from_numpy(vector) for vector in vectors.values()])
                 # Scaled to the norm of the random embeddings: at their published norm the vectors dwarf the positions.
                 embedding.weight[rows] = pretrained * (embedding.embedding_dim * pretrained.square().mean()).rsqrt()
         embedding.weight.requires_grad_(not recipe.freeze_vectors)

@@ -28,9 +28,10 @@ from harness.trials.sample_view import SampleView
 from harness.trials.task import Split
 from tasks.data import read
 from tasks.data.check import subset_notes
+from tasks.data.splits import SPLITS
 from tasks.data.translation.fairseq_binary import FAIRSEQ_SPLITS
 from tasks.data.translation.fairseq_preprocess import prepare
-from tasks.data.translation.parallel import SPLITS, TranslationData
+from tasks.data.translation.parallel import TranslationData
 from tasks.preset_task import resolve_data
 from tasks.translation.bleu import Scorer
 from tasks.translation.predictions import record_losses, record_translations

@@ -167,6 +167,7 @@ def test_a_trial_has_its_curves_model_and_predictions(table: Table) -> None:
     correct = predictions["target"] == predictions["prediction"]
     assert 100 * correct.mean() == pytest.approx(trial.metrics["test/accuracy"])
     assert predictions["probability"].between(0.1, 1).all()
+    assert list(trial.predictions("train")) == [*predictions][:-1], "evaluated now, so without ids"
     with pytest.raises(InputError, match="unknown split 'tset': did you mean test"):
         trial.predictions("tset")  # type: ignore[arg-type]
 

@@ -44,7 +44,7 @@ class DetectionData(ThreeSplits[DetectionSplit]):
     category_ids: tuple[int, ...] = field(kw_only=True)
 
     def __post_init__(self) -> None:
-        self.require_rows("images")
+        super().__post_init__()
         for name, split in self.splits().items():
             if all(image.crowd.all() for image in split.images):
                 raise InputError(f"{split.annotations}: no box in the images of {name}: expected one at least")

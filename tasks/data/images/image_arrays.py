@@ -112,11 +112,7 @@ def _rgb(image: PillowImage) -> Pixels:
 
 
 def build_split(path: Path, images: Pixels, labels: Labels, classes: int) -> ImageSplit:
-    """Return the split of images (N, H, W, C); raise InputError if it has none, or not one label in range per image."""
-    if not len(images):
-        raise InputError(f"{path}: no images: expected one at least")
-    if len(images) != len(labels):
-        raise InputError(f"{path}: {len(images)} images, but {len(labels)} labels: expected one label per image")
+    """Return the split of images (N, H, W, C) with labels (N,); raise InputError for a label that is out of range."""
     invalid = np.flatnonzero((labels < 0) | (labels >= classes))
     if len(invalid):
         raise InputError(f"{path}: image {invalid[0] + 1} has label {labels[invalid[0]]}: expected 0 to {classes - 1}")

@@ -14,8 +14,7 @@ from typing import ClassVar
 from harness.errors import InputError
 from harness.trials.task import Split
 from tasks.data.read import Data
-
-SPLITS: tuple[Split, ...] = ("train", "dev", "test")
+from tasks.data.splits import SPLITS
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class LanguageData(Data):
     Attributes:
         chunks: reads the text from its beginning, in the order of the files; raises InputError for a damaged file.
         split_notes: how the splits were made.
-        skipped: number of items of each kind that the last complete run of `chunks` left out.
+        skipped: number of items of each kind that the last run of `chunks` left out.
     """
 
     kind: ClassVar[str] = "language-modelling"

@@ -24,8 +24,9 @@ from mwparserfromhell.wikicode import Wikicode
 
 from harness.errors import InputError
 from harness.trials.task import Split
-from tasks.data.language.documents import SPLITS, LanguageData, TextChunk
+from tasks.data.language.documents import LanguageData, TextChunk
 from tasks.data.locate import Source
+from tasks.data.splits import SPLITS
 
 ARTICLES = "0"
 """Namespace of articles; others are talk, users, templates, files …"""
@@ -53,10 +54,8 @@ def read(source: Source) -> LanguageData:
     skipped: Counter[str] = Counter()
 
     def chunks() -> Iterator[TextChunk]:
-        counts: Counter[str] = Counter()
-        yield from _assign_splits(_texts(_pages(source.files, counts), source.files), counts)
         skipped.clear()
-        skipped.update(counts)
+        yield from _assign_splits(_texts(_pages(source.files, skipped), source.files), skipped)
 
     note = "90 % train, 5 % dev, 5 % test of the characters, whole pages, spread over the dump"
     return LanguageData(source.name, chunks, (note,), skipped)

@@ -51,9 +51,6 @@ class TaggedData(ThreeSplits[TaggedSplit]):
     scored: Scored = field(kw_only=True)
     left_out: Mapping[Unit, Mapping[str, int]] = field(default_factory=dict, kw_only=True)
 
-    def __post_init__(self) -> None:
-        self.require_rows("sentences")
-
     def tokens(self) -> dict[str, int]:
         """Return the number of words of each split."""
         return {name: sum(map(len, split.words)) for name, split in self.splits().items()}

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -30,28 +29,6 @@ VectorLine = tuple[str, str, str]
 """Location (file:line), word, and numbers as text."""
 
 
-@dataclass(frozen=True, eq=False)
-class Vectors:
-    """Vectors of some words.
-
-    Attributes:
-        dim: D, the length of every vector.
-        vectors: word → (D,) float32, for the words that the file has.
-        wanted: number of requested words.
-        skipped: number of lines without a word, or that repeat a requested word, of which the first line counts.
-    """
-
-    dim: int
-    vectors: dict[str, Vector]
-    wanted: int
-    skipped: int
-
-    @property
-    def found(self) -> int:
-        """Number of requested words that have a vector."""
-        return len(self.vectors)
-
-
 def locate_vectors(name: str, settings: Settings) -> Path:
     """Return the file, or SENNA's folder, of that name in the folder "vectors" of the data root.
 
@@ -68,37 +45,32 @@ def locate_vectors(name: str, settings: Settings) -> Path:
     return path
 
 
-def read_vectors(path: Path, words: Collection[str], *, lowercase_fallback: bool = True) -> Vectors:
-    """Read the vectors of some words.
+def read_vectors(path: Path, words: Collection[str]) -> tuple[int, dict[str, Vector]]:
+    """Return the length D of every vector, and the vectors (D,), float32, of those words that have one, by word.
 
-    Args:
-        path: a file, plain or gzipped, or SENNA's folder.
-        words: the requested words.
-        lowercase_fallback: use the vector of the lowercase word for a word without a vector.
+    The path is a file, plain or gzipped, or SENNA's folder. A word without a vector gets that of the lowercase word. Of
+    the lines that repeat a word, the first counts.
 
     Raises:
         InputError: the file is missing, empty or not UTF-8, a line differs in dimensions from the first, or a requested
             vector is not made of finite numbers; the message names file and line.
     """
     requested = set(words)
-    lookup = requested | {word.lower() for word in requested} if lowercase_fallback else requested
+    lookup = requested | {word.lower() for word in requested}
     stored: dict[str, Vector] = {}
-    skipped = dim = 0
+    dim = 0
     for location, word, numbers in _senna(path) if path.is_dir() else _text(path):
         count = numbers.count(" ") + 1
         dim = dim or count
         if count != dim:
             raise InputError(f"{location}: {count_of(count, 'number')}: expected {dim}")
-        if not word or word in stored:
-            skipped += 1
-        elif word in lookup:
+        if word in lookup and word not in stored:
             stored[word] = _vector(numbers, location)
     if not dim:
         raise InputError(f"{path}: no vectors: expected one at least")
     vectors = {word: stored[word] for word in sorted(requested & stored.keys())}
-    if lowercase_fallback:
-        vectors |= {word: stored[word.lower()] for word in sorted(requested - stored.keys()) if word.lower() in stored}
-    return Vectors(dim, vectors, len(requested), skipped)
+    vectors |= {word: stored[word.lower()] for word in sorted(requested - stored.keys()) if word.lower() in stored}
+    return dim, vectors
 
 
 def _text(path: Path) -> Iterator[VectorLine]:

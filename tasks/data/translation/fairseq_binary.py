@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from harness.errors import InputError
 from tasks.data.locate import Source
-from tasks.data.translation.parallel import SPLITS, TranslationData
+from tasks.data.splits import SPLITS
+from tasks.data.translation.parallel import TranslationData
 
 FAIRSEQ_SPLITS = {"train": "train", "dev": "valid", "test": "test"}
 """fairseq's names of the splits."""
@@ -87,7 +88,7 @@ class BinarizedPairs(TranslationData):
 
     def rows(self) -> dict[str, int]:
         """Return the number of pairs of each split."""
-        counts = {}
+        counts: dict[str, int] = {}
         for split in SPLITS:
             first, second = (self.sentences(split, language) for language in (self.source, self.target))
             if len(first.sizes) != len(second.sizes):

@@ -8,6 +8,7 @@ import os
 import shutil
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
@@ -18,9 +19,11 @@ from tokenizers import Tokenizer
 from adapters.compat.fairseq import silence_root_logger
 from harness.errors import InputError
 from harness.files import canonical_json
-from tasks.data.synthetic_cache import cache_folder, locked, new_folder
+from harness.trials.task import Split
+from tasks.data.splits import SPLITS
+from tasks.data.synthetic_cache import cache_folder, ensure_cached
 from tasks.data.translation.fairseq_binary import FAIRSEQ_SPLITS, UNK_INDEX, BinarizedPairs
-from tasks.data.translation.parallel import SPLITS, ParallelText, TranslationData
+from tasks.data.translation.parallel import ParallelText, TranslationData
 from tasks.data.translation.sentencepiece_bpe import encode, train_bpe
 
 # Part of the folder's name. Raise it when the written files change.
@@ -70,39 +73,32 @@ def prepare(data: TranslationData, fingerprint: str, *, bpe_size: int, max_symbo
     folder = cache_folder(data.name) / f"{data.name.replace(os.pathsep, '-')}-{fingerprint}-{digest[:8]}"
     if os.pathsep in str(folder):
         raise InputError(f"{folder}: fairseq splits paths at '{os.pathsep}': set another folder by XDG_CACHE_HOME")
-    try:
-        with locked(folder):
-            if not folder.is_dir():
-                _write(data, folder, bpe_size=bpe_size, max_symbols=max_symbols)
-        metadata = json.loads((folder / "prepared.json").read_text(encoding="utf-8"))
-        references = (folder / "test.reference").read_text(encoding="utf-8").split("\n")[:-1]
-    except OSError as error:
-        raise InputError(
-            f"{folder}: {error.strerror}: cannot cache binarized {data.name}: set another folder by XDG_CACHE_HOME"
-        ) from None
+    write = partial(_write, data, bpe_size=bpe_size, max_symbols=max_symbols)
+    ensure_cached(folder, write, f"binarized {data.name}")
+    metadata = json.loads((folder / "prepared.json").read_text(encoding="utf-8"))
+    references = (folder / "test.reference").read_text(encoding="utf-8").split("\n")[:-1]
     pairs = BinarizedPairs(data.name, data.source, data.target, folder)
     return PreparedData(pairs, data.form == "bpe", tuple(references), tuple(metadata["notes"]))
 
 
 def _write(data: ParallelText, folder: Path, *, bpe_size: int, max_symbols: int) -> None:
-    with new_folder(folder) as partial:
-        text = partial / "text"
-        text.mkdir()
-        model = None
-        if data.form == "raw":
-            pairs = data.files["train"].pairs()
-            model = train_bpe((side for pair in pairs if all(pair) for side in pair), bpe_size)
-            model.save(str(partial / "pieces.json"))
-        for split in SPLITS:
-            _write_split(data, text, split, model)
-        _preprocess(data, text, partial, max_symbols=0 if model else max_symbols)
-        (text / "test.reference").rename(partial / "test.reference")
-        shutil.rmtree(text)
-        notes = (*data.notes, *_unknown_token_notes(BinarizedPairs(data.name, data.source, data.target, partial)))
-        (partial / "prepared.json").write_text(canonical_json({"notes": notes}), encoding="utf-8")
+    text = folder / "text"
+    text.mkdir()
+    model = None
+    if data.form == "raw":
+        pairs = data.files["train"].pairs()
+        model = train_bpe((side for pair in pairs if all(pair) for side in pair), bpe_size)
+        model.save(str(folder / "pieces.json"))
+    for split in SPLITS:
+        _write_split(data, text, split, model)
+    _preprocess(data, text, folder, max_symbols=0 if model else max_symbols)
+    (text / "test.reference").rename(folder / "test.reference")
+    shutil.rmtree(text)
+    notes = (*data.notes, *_unknown_token_notes(BinarizedPairs(data.name, data.source, data.target, folder)))
+    (folder / "prepared.json").write_text(canonical_json({"notes": notes}), encoding="utf-8")
 
 
-def _write_split(data: ParallelText, text: Path, split: str, model: Tokenizer | None) -> None:
+def _write_split(data: ParallelText, text: Path, split: Split, model: Tokenizer | None) -> None:
     """Write the pairs of a split with text on both sides, in pieces, one file per language; and test's references."""
     pairs = (pair for pair in data.files[split].pairs() if all(pair))
     names = (f"{FAIRSEQ_SPLITS[split]}.{data.source}", f"{FAIRSEQ_SPLITS[split]}.{data.target}", f"{split}.reference")

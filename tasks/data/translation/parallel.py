@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import zip_longest
@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from harness.errors import InputError, count_of
+from harness.trials.task import Split
 from tasks.data.classification import Rows
 from tasks.data.dataset import Unit
 from tasks.data.lines import single_spaces, stream_lines
 from tasks.data.locate import Source
 from tasks.data.read import Data
-
-SPLITS = ("train", "dev", "test")
+from tasks.data.splits import SPLITS
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class TranslationData(Data):
     source: str
     target: str
 
-    def rows(self) -> dict[str, int]:
+    def rows(self) -> Mapping[str, int]:
         """Return the number of pairs of each split; the first call reads all of them."""
         raise NotImplementedError
 
@@ -86,7 +86,7 @@ class ParallelText(TranslationData):
             piece of a word.
     """
 
-    files: dict[str, PairFiles]
+    files: Mapping[Split, PairFiles]
     form: Literal["raw", "bpe"]
     split_notes: tuple[str, ...] = ()
 

@@ -52,7 +52,7 @@ def test_the_parameters_of_a_profile(tmp_path: Path) -> None:
         ("[profiles\n", "dropbench.toml: invalid TOML: "),
         ("a = " + "[" * 100_000, "dropbench.toml: invalid TOML: "),
         ("profiles = 3\n", "dropbench.toml: profiles: expected tables such as [profiles.a100]"),
-        ("[profiles]\na100 = 3\n", "profiles.a100: expected a table [profiles.a100]"),
+        ("[profiles]\na100 = 3\n", "profiles: expected tables such as [profiles.a100]"),
         ("[profiles.a100]\npartitoin = 'gpu'\n", "unknown key of [profiles.a100] 'partitoin': did you mean partition?"),
         ("[profiles.a100]\ngpus = -1\n", "profiles.a100: gpus=-1: input should be greater than or equal to 0"),
         ("[profiles.a100]\ngpus = '1'\n", "profiles.a100: gpus=1: input should be a valid integer"),

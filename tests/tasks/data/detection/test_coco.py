@@ -146,7 +146,7 @@ def set_(key: str, index: int, **fields: Any) -> Callable[[dict[str, Any]], None
         (set_("categories", 1, name="Cat"), "categories differ from those of instances_train2017.json"),
         (lambda annotations: annotations.pop("images"), "expected lists images, annotations and categories"),
         (lambda annotations: annotations.update(images=[3]), r"images\[0\]: expected an object"),
-        (lambda annotations: annotations.update(images=[], annotations=[]), "no images for train"),
+        (lambda annotations: annotations.update(images=[], annotations=[]), "no rows for train"),
         (lambda annotations: annotations.update(categories=[]), "is not among the categories|no categories"),
     ],
 )  # fmt: skip

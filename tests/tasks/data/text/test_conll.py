@@ -188,7 +188,7 @@ def test_conll2000_gets_its_dev_from_train(source: WriteSource) -> None:
 
 
 def test_a_set_too_small_for_a_dev_of_its_own_is_refused(source: WriteSource) -> None:
-    with pytest.raises(InputError, match="data 'conll2000': no sentences for dev"):
+    with pytest.raises(InputError, match="data 'conll2000': no rows for dev"):
         read(source("conll2000", dict.fromkeys(("train.txt", "test.txt"), b"it PRP B-NP\n")), TaggedData)
 
 

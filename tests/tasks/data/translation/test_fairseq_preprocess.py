@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -126,6 +127,7 @@ def test_files_of_a_killed_process_are_removed(cache: Path) -> None:
     partial = folder.parent / f".{folder.name}.abcdefgh.half"
     partial.mkdir()
     (partial / "train.en-de.en.bin").write_bytes(b"half")
+    shutil.rmtree(folder)
     prepared("multi30k-synthetic")
     assert not partial.exists()
 
@@ -141,6 +143,6 @@ def test_a_cache_that_cannot_be_written_is_reported(tmp_path: Path, monkeypatch:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(
-        InputError, match=r"cannot cache binarized multi30k-synthetic: set another folder by XDG_CACHE_HOME"
+        InputError, match=r"cannot write binarized multi30k-synthetic: set another cache folder by XDG_CACHE_HOME"
     ):
         prepare(read(source, TranslationData), "0", bpe_size=50, max_symbols=5)
