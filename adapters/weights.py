@@ -66,16 +66,10 @@ def read_state(path: Path, allowed: AbstractContextManager[None] | None = None) 
 def use_own_classifier(
     state: dict[str, Tensor], own: Mapping[str, Tensor], layer: str, background: int = 0
 ) -> str | None:
-    """Replace a classifier for another number of classes by the model's own, in place.
+    """Replace a classifier for another number of classes by the model's own, in place; return a note if it did.
 
-    Args:
-        state: tensors of a checkpoint.
-        own: tensors of the model.
-        layer: name of the linear layer that classifies.
-        background: number of its outputs that are no classes.
-
-    Returns:
-        a note if the classifier was replaced.
+    `state` and `own` are the tensors of a checkpoint and of the model, `layer` is the name of the linear layer that
+    classifies, and `background` the number of its outputs that are no classes.
     """
     weight, bias = f"{layer}.weight", f"{layer}.bias"
     if not {weight, bias} <= state.keys() & own.keys() or state[weight].shape[1:] != own[weight].shape[1:]:

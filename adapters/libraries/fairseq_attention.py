@@ -16,14 +16,7 @@ from torch.nn import functional as F
 
 from adapters.libraries.torch_attention import merge_masks
 from harness.attention.reference.sdpa import attention_weights, masked_softmax
-from harness.models.adapter import (
-    Adapter,
-    Patch,
-    can_use_original_forward,
-    has_no_hooks,
-    number_layers,
-    patched_class,
-)
+from harness.models.adapter import Adapter, Patch, can_use_original_forward, has_no_hooks, number_layers, patched_class
 from harness.models.attention import attend, attend_logits
 from harness.models.head_skipping import is_plain
 from harness.regularizers.base import Site, SiteKind
@@ -132,7 +125,6 @@ class FairseqPatch(Patch):
             self.layer.__class__ = _checked_layer(cast("Hashable", type(self.layer)))
 
     def detach(self) -> None:
-        """Restore both."""
         super().detach()
         original = getattr(type(self.layer), "unpatched_layer", None)
         if self.layer is not None and original is not None:

@@ -124,13 +124,10 @@ class Block(nn.Module):
         cache: DecoderCache | None = None,
         keep_mask: Tensor | None = None,
     ) -> Tensor:
-        """Apply the block to (B, T, dim).
+        """Apply the block to (B, T, dim); `embed` (B, T, dim) is the input of pre-computed masks.
 
-        Args:
-            hidden: (B, T, dim).
-            embed: (B, T, dim), the input of pre-computed masks.
-            cache: of the tokens before these.
-            keep_mask: boolean (B, T, dim), the feed-forward outputs to keep; None: the site computes the mask.
+        `cache` is that of the tokens before these. `keep_mask`, boolean (B, T, dim), are the feed-forward outputs to
+        keep; None: the site computes the mask.
         """
         cached = None if cache is None else cache.of(self.attention.site)
         attention = self.attention(self.attention_norm(hidden), cache=cached)
@@ -209,19 +206,9 @@ PUBLISHED = {"learned-dropout-lm": {}, "learned-dropout-lm-baseline": {"dim": 15
 
 
 def build_decoder(name: str, options: Mapping[str, Any], *, vocabulary: int, context: int) -> nn.Module:
-    """Build the language model with random weights.
+    """Build the language model with random weights: token ids (B, T) → logits (B, T, vocabulary).
 
-    Args:
-        name: as registered in MODELS.
-        options: fields of `DecoderOptions` that differ from the named model's.
-        vocabulary: number of token ids.
-        context: maximum number of tokens of an input.
-
-    Returns:
-        token ids (B, T) → logits (B, T, vocabulary).
-
-    Raises:
-        InputError: an option is unknown or impossible.
+    `options` are fields of `DecoderOptions`. `context` is the maximum number of tokens of an input.
     """
     checked = model_options(DecoderOptions, name, {**PUBLISHED[name], **options})
     if checked.dim % checked.heads:

@@ -26,14 +26,9 @@ def can_skip(network: nn.Sequential) -> bool:
 def add_kept(residual: Tensor, x: Tensor, network: nn.Sequential, keep_mask: Tensor) -> Tensor:
     """Return residual + keep_mask ⊙ network(x) for a network that fits `can_skip`, without gradients.
 
-    Outputs that no token keeps are not computed, and nothing is if there are no others. A dropped output adds 0, even
-    if it would not be finite. The last digits may differ from those of the whole network.
-
-    Args:
-        residual: (B, T, C).
-        x: (B, T, C).
-        network: C → C.
-        keep_mask: boolean (B, T, C).
+    All tensors are (B, T, C), `keep_mask` is boolean. Outputs that no token keeps are not computed, and nothing is if
+    there are no others. A dropped output adds 0, even if it would not be finite. The last digits may differ from those
+    of the whole network.
     """
     hidden, activation, out = cast(tuple[nn.Linear, nn.GELU, nn.Linear], tuple(network))
     kept = keep_mask.flatten(0, -2).any(dim=0).nonzero().flatten()
