@@ -12,7 +12,6 @@ from sqlalchemy import select
 
 from db.queries.blocks import Block
 from db.queries.rank import Runs, rank_blocks
-from db.queries.recorded import NO_DATA
 from db.reference.describe import machines
 from db.reference.load import REFERENCE, open_reference
 from db.report.figures.critical_difference import critical_difference_diagram
@@ -21,23 +20,18 @@ from db.report.formats.layout import column_label, metric_label
 from db.report.formats.legend import about
 from db.report.formats.numbers import delta_text, mean_std
 from db.report.formats.writers import markdown_lines
-from db.report.view.beside import with_trials
-from db.report.view.build import build_view, choosing, resolve_cells
+from db.report.view.build import build_view, choosing
 from db.report.view.cells import CellResult
 from db.report.view.notes import params_text
 from db.report.view.ranking import blocks_of
-from db.report.view.run_options import trial_ids
+from db.report.view.requests import SuiteTable
 from db.report.view.view import View
 from db.schema.connection import reading
 from db.schema.reference import Details
 from db.store.rows import attempts_of
 from db.store.store import Store
-from docs.reference.holes import MIN_SEEDS, SUITES, tables
-from harness.errors import InputError, UnsuitableError, count_of
-from harness.settings import Settings
-from harness.suites.cell import Cell, SuiteOptions
-from harness.suites.suite import load_suite
-from harness.trials.task import TASKS, spec_of
+from docs.reference.holes import MIN_SEEDS, NO_RUNS, SUITES, tables
+from harness.errors import InputError, count_of
 
 INTRODUCTION = """# Leaderboard
 
@@ -144,18 +138,15 @@ class Section(NamedTuple):
 
 
 def _tables(store: Store) -> Iterator[Section]:
-    settings = replace(Settings(), data=NO_DATA, runs=NO_DATA)
-    choices: dict[str, list[SuiteOptions]] = {}
-    for suite, options in tables(map(load_suite, SUITES), store):
-        choices.setdefault(suite.name, []).append(options)
-    for name, own in choices.items():
-        suite, choice = load_suite(name), min(own, key=lambda options: ORDER.index(options.preset))
-        cells = with_trials(resolve_cells(suite, choice, settings, store), store)
-        unfinished = [column for column, _ in choosing(suite, cells)]
-        shown = [cell for cell in cells if cell.cell.column not in unfinished]
-        yield Section(
-            build_view(suite, shown, store, settings), unfinished, list(store.states(sorted(trial_ids(cells))))
-        )
+    by_suite: dict[str, list[SuiteTable]] = {}
+    for table in tables(SUITES, store):
+        by_suite.setdefault(table.request.suite.name, []).append(table)
+    for own in by_suite.values():
+        table = min(own, key=lambda table: ORDER.index(table.request.preset))
+        unfinished = [column for column, _ in choosing(table)]
+        shown = replace(table, cells=[cell for cell in table.cells if cell.cell.column not in unfinished])
+        named = sorted({id for request in table.requests for id in request.trials})
+        yield Section(build_view(shown, store, NO_RUNS), unfinished, list(store.states(named)))
 
 
 def _origin(store: Store) -> str:
@@ -183,7 +174,7 @@ def _section(section: Section, store: Store, pictures: dict[str, bytes]) -> list
         if trained:
             heading = markdown(column_label(column, cells))
             parts += [f"### {heading}\n", *_table(trained, store), ""]
-        few = [cell.row for cell in cells if cell.n < MIN_SEEDS]
+        few = [cell.row for cell in cells if cell.n < MIN_SEEDS and {seed.state for seed in cell.seeds} != {"skipped"}]
         if trained and few:
             missing.append(f"- {markdown(column)}: fewer than {MIN_SEEDS} seeds: {markdown(', '.join(few))}")
     name = view.suite.name.replace("/", "-")
@@ -204,23 +195,13 @@ def _unsuitable(view: View) -> Iterator[str]:
     """Yield a line for each regularizer without a trial in columns that have trials of others, with the reason."""
     trained = {cell.column for cell in view.cells.values() if cell.n}
     without: dict[tuple[str, str], list[str]] = {}
-    for cell in view.suite.cells(SuiteOptions(preset=view.preset)):
-        if cell.column in trained and (cell.row, cell.column) not in view.cells:
-            without.setdefault((cell.row, _reason(cell.grid_cells()[0])), []).append(cell.column)
+    for cell in view.cells.values():
+        reasons = {seed.reason for seed in cell.seeds if seed.state == "skipped" and seed.reason}
+        for reason in reasons if cell.column in trained else ():
+            without.setdefault((cell.row, reason), []).append(cell.column)
     for (row, reason), columns in without.items():
         where = "" if len(columns) == len(trained) else f" on {', '.join(columns)}"
         yield f"- {markdown(f'no trial of {row}{where}: {reason}')}"
-
-
-def _reason(cell: Cell) -> str:
-    """Return why the regularizer of a cell does not fit its task and model."""
-    draft = spec_of(cell.request.task).draft_for(cell.request)
-    try:
-        if draft is not None:
-            TASKS.get(cell.request.task).check(draft)
-    except UnsuitableError as error:
-        return str(error)
-    return "not trained yet"
 
 
 def _options(view: View) -> str:

@@ -10,7 +10,6 @@ import sys
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,8 @@ from db.queries.results import results as query
 from db.queries.results import sort_rows
 from db.queries.statistics import DEFAULT_AGGREGATES
 from db.reference.merge import opened_with
-from db.report.view.build import build_view, resolve_cells
+from db.report.view.build import build_view
+from db.report.view.requests import look_up
 from db.schema.reference import PREFIX
 from db.store.store import open_store
 from dropbench.notebook import NotebookProgress, notebook_display
@@ -36,10 +36,8 @@ from harness.settings import MAX_SEEDS, Settings
 from harness.trials.plugins import load_plugins
 from harness.trials.task import TASKS
 from harness.trials.trial import Trial
-from jobs.cli.last_request import remember_request
 from jobs.cli.options import RuntimeOptions, TrialOptions, make_plan, runtime_settings
-from jobs.cli.run_commands import failure_lines
-from jobs.cli.suite_analysis import analyze_suite
+from jobs.cli.suite_analysis import analyze_table
 from jobs.cli.trial_request import resolve_request
 from jobs.queue.progress_bar import ProgressBar
 from jobs.queue.reconcile import refresh
@@ -133,24 +131,23 @@ def run(
     settings = runtime_settings(runtime, options.data, executor)
     settings = replace(settings, plugins=(*settings.plugins, *map(Path, _texts("plugin", plugin) or ())))
     load_plugins(settings.plugins)
-    request = resolve_request(None if suite is None else _text("suite", suite), options, settings)
-    _check_plugins(trial for trial, _ in request.items)
+    requested = resolve_request(None if suite is None else _text("suite", suite), options, settings)
+    _check_plugins(requested.trials.values())
     bar = NotebookProgress if notebook_display() else ProgressBar
     with open_store(settings.database) as store:
-        remember = partial(remember_request, settings, [] if suite is None else [_text("suite", suite)], options)
-        summary = run_trials(store, settings, request.items, plan, request.searched, bar, remember)
+        summary = run_trials(store, settings, requested, plan, bar=bar)
         if summary.interrupted:
             done = f"{len(summary.in_states('succeeded'))} of {len(summary.rows)} trials done"
             print(f"Stopped: {done}. The same call continues.", file=sys.stderr)
             raise KeyboardInterrupt
-        failures = failure_lines(summary, f"dropbench retry {request.suite.name if request.suite else 'failed'}")
-        if request.suite is None:
-            ids = [trial.id for trial, _ in request.items]
+        failures = summary.failures()
+        shown = look_up(store, request=summary.request.id)
+        if suite is None or shown is None:
+            ids = list(requested.trials)
             table = Table.of_rows(query(store, ids=ids), ids, settings)
         else:
-            failures += analyze_suite(request.suite, request.choice, settings, store, None)
-            cells = resolve_cells(request.suite, request.choice, settings, store)
-            table = Table.of_suite(build_view(request.suite, cells, store, settings), settings)
+            failures += analyze_table(shown, settings, store)
+            table = Table.of_suite(build_view(shown, store, settings.runs), settings)
     if failures:
         warnings.warn("\n".join(failures), stacklevel=2)
     return table

@@ -157,6 +157,13 @@ class PresetTask(Task):
         return ResolvedRecipe(recipe, tuple(chain(deviations.get("all", []), *groups)))
 
     @classmethod
+    def recipe_parts(cls, request: TrialRequest) -> dict[str, Mapping[str, Any]]:
+        data, model = DATASETS.entry(request.data).name, MODELS.entry(request.model).name
+        layers = recipe_layers(cls.recipes or read_recipes(cls.kind), cls.kind, request.preset, data, model)
+        names = (cls.name, *(f"{cls.name} {key}" for _, key in _group_keys(model, data)))
+        return dict(zip(names, layers, strict=True))
+
+    @classmethod
     def _recipe(cls, request: TrialRequest, data: str, model: str, align: str) -> dict[str, Any]:
         layers = recipe_layers(cls.recipes or read_recipes(cls.kind), cls.kind, request.preset, data, model)
         complete = complete_recipe(cls.recipe_type, [*layers, request.overrides])

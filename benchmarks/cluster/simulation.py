@@ -103,7 +103,7 @@ def simulate(folder: Path, trials: int, nodes: int) -> Report:
     plan = Plan("slurm", profile=Profile(time=60 * 24, trials_per_job=TRIALS_PER_JOB))
     with _installed(slurm, folder / "bin"), open_store(settings.database) as store:
         with _timed(report, "enqueue"):
-            store.enqueue((trial, "campaign") for trial in campaign.trials(trials))
+            store.enqueue(campaign.trials(trials))
         while True:
             before = sum(slurm.calls.values())
             with _timed(report, "collect"):

@@ -55,7 +55,7 @@ def enqueue(store: Store, count: int) -> tuple[Measurement, list[str]]:
     """Enqueue a campaign in one call, which computes the ids; the time to create the trials is subtracted."""
     creating = [0.0]
     start = time.perf_counter()
-    ids = store.enqueue((trial, "campaign") for trial in timed(campaign.trials(count), creating)).added
+    ids = store.enqueue(timed(campaign.trials(count), creating)).added
     seconds = time.perf_counter() - start
     without = seconds - creating[0]
     row = within(f"enqueueing {count:,} trials", count / ENQUEUED_PER_SECOND, [without])

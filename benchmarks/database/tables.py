@@ -20,12 +20,15 @@ from db.queries.rank import rank
 from db.queries.results import results
 from db.report.formats import documents
 from db.report.page.document import page
-from db.report.view.build import build_view, resolve_cells
+from db.report.view.build import build_view
+from db.report.view.view import View
 from db.schema.connection import reading
 from db.store.store import Store, open_store
 from harness.settings import Settings
 from harness.suites.cell import SuiteOptions
 from harness.suites.suite import Suite, load_suite
+from jobs.cli.suite_table import suite_table
+from jobs.queue.request import request_suite
 
 TRIALS = 100_000
 TABLE_SECONDS, PAGE_SECONDS, PAGE_BYTES = 1.0, 10.0, 5 * 10**6
@@ -50,13 +53,13 @@ def at_scale(folder: Path, count: int) -> Iterator[Measurement]:
     choices = {"quickstart": SuiteOptions(), "dropattention/table3": choice, large.name: SuiteOptions()}
     with open_store(settings.database) as store:
         for suite in suites:
-            asked = resolve_cells(suite, choices[suite.name], settings, store)
-            store.enqueue((trial, suite.name) for one in asked for trial in one.trials)
-        store.enqueue((trial, "campaign") for trial in campaign.trials(count - sum(store.counts().values())))
+            requested = request_suite(suite, choices[suite.name], settings)
+            store.enqueue(requested.trials.values(), [requested.request])
+        store.enqueue(campaign.trials(count - sum(store.counts().values())))
         rows = campaign.finish(store)
         of = f"{sum(store.counts().values()):,} trials, {rows:,} metric rows"
         for suite in suites:
-            yield from of_suite(suite, choices[suite.name], settings, store, of)
+            yield from of_suite(suite, settings, store, of)
         yield repeat_within(f"results --group-by regularizer,data; {of}", TABLE_SECONDS,
                             lambda: results(store, group_by=["regularizer", "data"]))  # fmt: skip
         yield repeat_within(f"compare dropout with dropkey on TREC; {of}", TABLE_SECONDS, lambda: compared(store))
@@ -68,17 +71,19 @@ def at_scale(folder: Path, count: int) -> Iterator[Measurement]:
     yield repeat_within("dropbench report quickstart --format html, the whole process", PAGE_SECONDS, process(*command))
 
 
-def of_suite(suite: Suite, choice: SuiteOptions, settings: Settings, store: Store, of: str) -> Iterator[Measurement]:
+def of_suite(suite: Suite, settings: Settings, store: Store, of: str) -> Iterator[Measurement]:
     """Measure a suite's table as `dropbench report` prints it, its page, and the size of that page."""
 
+    def view() -> View:
+        return build_view(suite_table(store, suite.name), store, settings.runs)
+
     def table() -> str:
-        return documents.as_markdown(build_view(suite, resolve_cells(suite, choice, settings, store), store, settings))
+        return documents.as_markdown(view())
 
     def whole_page() -> str:
-        view = build_view(suite, resolve_cells(suite, choice, settings, store), store, settings)
-        return page(view, store, settings.runs)
+        return page(view(), store, settings.runs)
 
-    trials = sum(len(one.trials) for one in resolve_cells(suite, choice, settings, store))
+    trials = len(suite_table(store, suite.name).request.trials)
     called = suite.name.removeprefix(f"{settings.runs.parent}/")
     name = f"{called} ({trials:,} trials)"
     yield repeat_within(f"report {name}; {of}", TABLE_SECONDS, table)

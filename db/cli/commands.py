@@ -33,7 +33,7 @@ def _progress_bar(as_json: bool) -> Progress:
 
 @db.command(epilog=examples("db rebuild"))
 def rebuild(as_json: Json = False) -> None:
-    """Rebuild the database from the run directories. Trials without a run directory do not change.
+    """Rebuild the database from the run directories and requests. Trials without a run directory do not change.
 
     A damaged database file is renamed to NAME.damaged-TIME. Enqueue its trials without a run directory again.
     """
@@ -50,7 +50,8 @@ def rebuild(as_json: Json = False) -> None:
         typer.echo(json.dumps(asdict(summary)))
         return
     damaged = f"{count_of(len(summary.damaged), 'damaged run directory', 'damaged run directories')} left out"
-    typer.echo(f"Recorded {count_of(summary.recorded, 'trial')} from {settings.runs}, {damaged}.")
+    recorded = f"{count_of(summary.recorded, 'trial')} and {count_of(summary.requests, 'request')}"
+    typer.echo(f"Recorded {recorded} from {settings.runs}, {damaged}.")
     if summary.without_directory:
         typer.echo(f"{count_of(summary.without_directory, 'trial')} without a run directory did not change.")
 
@@ -107,9 +108,9 @@ def sql(
     statement: Annotated[str, typer.Argument(metavar="SELECT", help="One statement that only reads.")],
     as_json: Json = False,
 ) -> None:
-    """Run a read-only SQL query. Views: v_trials, v_results, v_curves.
+    """Run a read-only SQL query. Views: v_trials, v_results, v_curves, v_suites.
 
-    Tables: configs, trials, memberships, submissions, attempts, metrics.
+    Tables: configs, trials, requests, memberships, submissions, attempts, metrics.
     """
     from db.report.formats.listing import text_table
     from db.report.formats.writers import to_json

@@ -53,13 +53,13 @@ def _values(connection: Connection, key: str) -> list[str]:
     """Return the values of a key in the database."""
     from sqlalchemy import select
 
-    from db.schema.tables import Configs, Memberships, Trials
+    from db.schema.tables import Configs, Requests, Trials
     from db.store.filters import COLUMNS
     from harness.trials.trial import TRIAL_STATES
 
     if key == "state":
         return list(TRIAL_STATES)
-    columns = {"suite": Memberships.c.suite, "seed": Trials.c.seed, **{name: Configs.c[name] for name in COLUMNS}}
+    columns = {"suite": Requests.c.suite, "seed": Trials.c.seed, **{name: Configs.c[name] for name in COLUMNS}}
     rows = connection.execute(select(columns[key]).distinct()) if key in columns else ()
     return sorted(str(value) for (value,) in rows if value is not None)
 

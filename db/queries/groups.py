@@ -21,8 +21,9 @@ from db.queries.marks import (
     trial_labels,
 )
 from db.schema.reference import ORIGIN
-from db.schema.tables import FINAL, Configs, Memberships, Metrics, Trials
+from db.schema.tables import FINAL, Configs, Metrics, Trials
 from db.store.filters import Filter, final_names
+from db.store.requests import MEMBERS
 from db.store.rows import in_list
 from harness.errors import InputError, unknown_name
 from harness.trials.metric import TEST, MetricName
@@ -32,7 +33,7 @@ COLUMNS = ("task", "data", "fingerprint", "model", "regularizer", "params", "sch
 DATA_SET = ("data", "fingerprint")
 HOLDERS = ("params", "overrides")
 TRIAL_KEYS: dict[str, Any] = {
-    "suite": Memberships.c.suite, "seed": Trials.c.seed, "libraries": Trials.c.libraries, "origin": ORIGIN
+    "suite": MEMBERS.c.suite, "seed": Trials.c.seed, "libraries": Trials.c.libraries, "origin": ORIGIN
 }  # fmt: skip
 """Keys to group by that do not belong to the configuration."""
 
@@ -87,10 +88,10 @@ class GroupKeys:
         """Return a query for the keys of the matching trials, and more columns; only of the suites that were named."""
         query = select(*self.columns, *more).select_from(Trials)
         if "suite" in self.names:
-            condition = Memberships.c.trial_id == Trials.c.id
+            condition = MEMBERS.c.trial == Trials.c.id
             if self.filter.suites:
-                condition &= Memberships.c.suite.in_(self.filter.suites)
-            query = query.outerjoin(Memberships, condition)
+                condition &= MEMBERS.c.suite.in_(self.filter.suites)
+            query = query.outerjoin(MEMBERS, condition)
         return query.where(*self.filter.clauses)
 
     def finals(self, connection: Connection, name: str) -> Iterator[tuple[Any, Iterable[float | None], int]]:

@@ -21,7 +21,9 @@ from harness.regularizers.spec import part_names
 from harness.runs.run_directory import Runs
 from harness.settings import Settings
 from harness.suites.suite import SYNTHETIC
+from harness.trials.result_versions import version_note
 from harness.trials.task import SUBSET
+from harness.trials.trial import Trial
 
 VERSIONED = ("task", "model", "regularizer", "result_versions")
 """The columns of a configuration that `all_versions` takes."""
@@ -155,3 +157,12 @@ def libraries_of(connection: Connection, ids: Sequence[str]) -> dict[str, str]:
         Trials.c.state == "succeeded", Trials.c.libraries.is_not(None)
     )
     return dict(connection.execute(query.where(in_list(connection, Trials.c.id, ids))).all())
+
+
+def outdated_notes(trials: Iterable[Trial]) -> tuple[str, ...]:
+    """Return what differs between the result versions of trials and the current ones, a note for each difference."""
+    notes: dict[str | None, None] = {}
+    for trial in trials:
+        with suppress(InputError):  # an item that is not registered
+            notes[version_note(trial)] = None
+    return tuple(filter(None, notes))

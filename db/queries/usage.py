@@ -10,7 +10,8 @@ from typing import Any, Literal
 from sqlalchemy import select
 
 from db.schema.connection import reading
-from db.schema.tables import Attempts, Memberships, Submissions
+from db.schema.tables import Attempts, Submissions
+from db.store.requests import MEMBERS
 from db.store.store import Store
 from harness.cli.text_table import TextTable
 
@@ -76,7 +77,7 @@ def _attempts(store: Store, by: By) -> Iterator[tuple[list[str], Any]]:
     with reading(store.engine) as connection:
         suites: dict[str, list[str]] = {}
         if by == "suite":
-            for suite, id in connection.execute(select(Memberships.c.suite, Memberships.c.trial_id)):
+            for suite, id in connection.execute(select(MEMBERS.c.suite, MEMBERS.c.trial)):
                 suites.setdefault(id, []).append(suite)
         for row in connection.execution_options(yield_per=10_000).execute(query):
             if by == "suite":

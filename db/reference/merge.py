@@ -11,13 +11,14 @@ from sqlalchemy import JSON, Connection, Text, cast, func, insert, literal, sele
 from db.reference.load import open_reference, private_database
 from db.schema.connection import disposed_on_error, reading
 from db.schema.reference import PREFIX, TABLES, Details
-from db.schema.tables import METADATA, Configs, Submissions, Trials
+from db.schema.tables import METADATA, Configs, Requests, Submissions, Trials
 from db.store.store import Store
 
 BATCH_SIZE = 10_000
 """Rows in memory at a time."""
 
-_IDS = ("trial_id", "config_id")
+_IDS = ("trial_id", "config_id", "request", "trial")
+"""Columns with ids of trials, configurations or requests."""
 
 
 @contextlib.contextmanager
@@ -57,8 +58,8 @@ def merged(own: Store, reference: Store) -> Iterator[Store]:
 
 
 def _copy(source: Connection, target: Connection, table: Any, prefix: str = "") -> None:
-    """Copy the rows of a table; ids of trials and configurations get a prefix, and lose their last character."""
-    ids = {*_IDS} | ({"id"} if table in (Configs, Trials) else set())
+    """Copy the rows of a table; ids get a prefix, and lose their last character."""
+    ids = {*_IDS} | ({"id"} if table in (Configs, Requests, Trials) else set())
     columns: list[Any] = []
     for column in table.columns:
         if prefix and column.name in ids:

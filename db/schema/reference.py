@@ -71,6 +71,11 @@ def stored_id(id: str, origin: Origin) -> str:
     return id if origin == "own" else PREFIX + id[:-1]
 
 
+def origin_of(id: str) -> Origin:
+    """Return the origin of a trial, configuration or request by its id in a database."""
+    return "reference" if id.startswith(PREFIX) else "own"
+
+
 def has_reference(connection: Connection) -> bool:
     """Return whether a database has reference trials."""
     return connection.scalar(select(Trials.c.id).where(Trials.c.id >= PREFIX).limit(1)) is not None

@@ -95,14 +95,34 @@ Trials = Table(
 `libraries`: versions of Python, torch and the library that the task's models are from, NULL if they are unknown.
 """
 
+Requests = Table(
+    "requests",
+    METADATA,
+    Column("id", Id, primary_key=True),
+    Column("suite", String(200), index=True),
+    *_required(Text(), "preset"),
+    *_required(Time, "created_at"),
+    *_required(JSON(), "content"),
+)
+"""What users asked for, as in the files ``requests/<id>.json`` next to the run directories.
+
+`suite`: NULL for a request without one. `content`: `harness.suites.request.Request` as JSON.
+"""
+
 Memberships = Table(
     "memberships",
     METADATA,
-    Column("suite", String(200), primary_key=True),
-    Column("trial_id", Id, ForeignKey(Trials.c.id), primary_key=True, index=True),
+    Column("request", Id, ForeignKey(Requests.c.id), primary_key=True),
+    Column("row", Text(), primary_key=True),
+    Column("column", Text(), primary_key=True),
+    Column("candidate", Integer(), primary_key=True, autoincrement=False),
+    Column("trial", Id, primary_key=True, index=True),
     sqlite_with_rowid=False,
 )
-"""The suites that contain a trial; a trial may belong to many."""
+"""The trials of each cell of a request. A trial may belong to many, and a request may name trials of other databases.
+
+`candidate`: the position, from 0, among the configurations that a cell with a sweep chooses from.
+"""
 
 Attempts = Table(
     "attempts",

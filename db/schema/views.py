@@ -34,7 +34,7 @@ METRIC = "CASE WHEN substr(metrics.name, 1, 5) = 'test/' THEN substr(metrics.nam
 
 
 def create_views(connection: Connection) -> None:
-    """Create ``v_trials``, ``v_results`` and ``v_curves``."""
+    """Create ``v_trials``, ``v_results``, ``v_curves`` and ``v_suites``."""
     dialect = connection.dialect.name
     trial = f"""
         trials.id AS trial_id, trials.config_id, configs.task, configs.data, configs.model, configs.regularizer,
@@ -50,6 +50,10 @@ def create_views(connection: Connection) -> None:
             SELECT {trial}, {METRIC} AS metric, {step} metrics.value, {last} FROM metrics
             JOIN trials ON trials.id = metrics.trial_id {configs} WHERE metrics.step {steps}
         """
+    queries["v_suites"] = """
+        SELECT DISTINCT memberships.trial AS trial_id, requests.suite FROM memberships
+        JOIN requests ON requests.id = memberships.request WHERE requests.suite IS NOT NULL
+    """
     for view, query in queries.items():  # text() would take colons for parameters
         connection.exec_driver_sql(f"CREATE VIEW {view} AS {' '.join(query.split())}")
 

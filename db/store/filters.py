@@ -30,7 +30,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Float, Text, cast, false, func, not_, or_, select, type_coerce
 
 from db.schema.reference import ORIGIN, ORIGINS
-from db.schema.tables import FINAL, Configs, Memberships, Metrics, Trials
+from db.schema.tables import FINAL, Configs, Metrics, Trials
+from db.store.requests import in_suites, suites_of
 from db.store.rows import in_list
 from harness.errors import InputError, check_text, unknown_name
 from harness.regularizers.composition import SEPARATOR
@@ -241,8 +242,8 @@ class _Parser:
 
     @cached_property
     def suites(self) -> list[str]:
-        """The suites that have trials."""
-        return list(self.connection.scalars(select(Memberships.c.suite).distinct().order_by(Memberships.c.suite)))
+        """The suites that have a request."""
+        return suites_of(self.connection)
 
     @cached_property
     def holders(self) -> list[tuple[str, dict[str, Scalar], dict[str, Scalar]]]:
@@ -261,7 +262,7 @@ class _Parser:
 
 
 def _in_suites(names: Sequence[str]) -> Clause:
-    return Trials.c.id.in_(select(Memberships.c.trial_id).where(Memberships.c.suite.in_(names)))
+    return Trials.c.id.in_(in_suites(names))
 
 
 def _numeric_clause(condition: Condition, column: Any) -> Clause:

@@ -1,9 +1,9 @@
-"""Bring the database up to date with all run directories."""
+"""Bring the database up to date with all run directories and requests."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,21 +16,30 @@ from db.store.store import Store, open_store
 from harness.clock import utc_now_iso
 from harness.errors import InputError
 from harness.runs.run_directory import Runs
+from harness.suites.request import Request, read_request, request_files
 
 BATCH_SIZE = 200
 
 
 @dataclass
 class RebuildSummary:
-    """The number of recorded run directories, an error line per damaged one, and the trials without a directory."""
+    """The number of recorded run directories and requests.
+
+    Attributes:
+        recorded: number of run directories.
+        requests: number of requests.
+        damaged: an error line per damaged run directory or request.
+        without_directory: number of trials without a run directory.
+    """
 
     recorded: int = 0
+    requests: int = 0
     damaged: list[str] = field(default_factory=list)
     without_directory: int = 0
 
 
 def rebuild(store: Store, runs: Path, progress: Callable[[], None] = lambda: None) -> RebuildSummary:
-    """Record every run directory below `runs`. Repeating or resuming an interrupted rebuild is safe.
+    """Record every run directory and request below `runs`. Repeating or resuming an interrupted rebuild is safe.
 
     Rows of trials without a run directory do not change: such trials are queued, or their directories are elsewhere.
     Damaged run directories are skipped and reported.
@@ -50,20 +59,33 @@ def rebuild(store: Store, runs: Path, progress: Callable[[], None] = lambda: Non
     batch: list[RunRecord] = []
     for directory in Runs(runs):
         ids.add(directory.id)
-        try:
+        with _reporting(summary, directory.path):
             batch.append(read_run_record(directory))
             summary.recorded += 1
-        except InputError as error:
-            summary.damaged.append(str(error))
-        except OSError as error:
-            summary.damaged.append(f"{error.filename or directory.path}: {error.strerror}")
         progress()
         if len(batch) == BATCH_SIZE:  # short transactions, between which other processes may write
             store.record(batch)
             batch = []
     store.record(batch)
+    requests: list[Request] = []
+    for file in request_files(runs):
+        with _reporting(summary, file):
+            requests.append(read_request(file))
+    store.add_requests(requests)
+    summary.requests = len(requests)
     summary.without_directory = len(set(store.find(None)) - ids)
     return summary
+
+
+@contextlib.contextmanager
+def _reporting(summary: RebuildSummary, path: Path) -> Iterator[None]:
+    """Report a file that is damaged or cannot be read, and go on."""
+    try:
+        yield
+    except InputError as error:
+        summary.damaged.append(str(error))
+    except OSError as error:
+        summary.damaged.append(f"{error.filename or path}: {error.strerror}")
 
 
 def open_undamaged(url: str) -> Store:

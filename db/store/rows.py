@@ -13,7 +13,7 @@ from sqlalchemy import JSON, ColumnElement, Connection, Table, bindparam, cast, 
 from sqlalchemy.engine import Engine
 
 from db.schema.connection import damaged, reading
-from db.schema.tables import FINAL, METADATA, Attempts, Configs, Memberships, Metrics, Trials
+from db.schema.tables import FINAL, METADATA, Attempts, Configs, Metrics, Trials
 from db.store.run_record import RunRecord
 from harness.clock import utc_now_iso
 from harness.trials.trial import Trial
@@ -80,25 +80,14 @@ def add_configs(connection: Connection, trials: Iterable[Trial]) -> None:
     """Insert the configurations of `trials` that do not exist yet."""
     by_id = {trial.config_id: trial for trial in trials}
     existing = set(connection.scalars(select(Configs.c.id).where(in_list(connection, Configs.c.id, by_id))))
-    _insert(connection, Configs, [_config_row(trial) for id, trial in by_id.items() if id not in existing])
+    insert_rows(connection, Configs, [_config_row(trial) for id, trial in by_id.items() if id not in existing])
 
 
 def add_trials(connection: Connection, trials: Iterable[Trial]) -> None:
     """Insert queued trials, none of which may exist yet."""
     now = utc_now_iso()
     common = {"state": "queued", "reason": None, "submission_id": None, "created_at": now, "updated_at": now}
-    _insert(connection, Trials, [{**_identity(trial), **common} for trial in trials])
-
-
-def add_memberships(connection: Connection, pairs: Iterable[tuple[str, str]]) -> None:
-    """Insert the (suite, trial id) pairs that do not exist yet."""
-    by_suite: dict[str, list[str]] = {}
-    for suite, id in dict.fromkeys(pairs):
-        by_suite.setdefault(suite, []).append(id)
-    for suite, ids in by_suite.items():
-        condition = Memberships.c.suite == suite, in_list(connection, Memberships.c.trial_id, ids)
-        existing = set(connection.scalars(select(Memberships.c.trial_id).where(*condition)))
-        _insert(connection, Memberships, [{"suite": suite, "trial_id": id} for id in ids if id not in existing])
+    insert_rows(connection, Trials, [{**_identity(trial), **common} for trial in trials])
 
 
 def attempts_of(connection: Connection, ids: Iterable[str]) -> dict[str, list[Row]]:
@@ -121,11 +110,10 @@ def finals_of(connection: Connection, ids: Iterable[str]) -> dict[str, dict[str,
 
 
 def record(connection: Connection, records: Sequence[RunRecord]) -> None:
-    """Make the rows of these trials equal to the records; memberships are only added."""
+    """Make the rows of these trials equal to the records."""
     by_id = {record.trial.id: record for record in records}
     add_configs(connection, [record.trial for record in by_id.values()])
     _record_trials(connection, by_id)
-    add_memberships(connection, [(suite, id) for id, record in by_id.items() for suite in record.suites])
     attempts = ({"trial_id": id, **attempt} for id, record in by_id.items() for attempt in record.attempts)
     _sync_rows(connection, Attempts, by_id, attempts)
     metrics = (metric_row(record.trial, *metric) for record in by_id.values() for metric in record.metrics)
@@ -157,7 +145,7 @@ def _record_trials(connection: Connection, by_id: dict[str, RunRecord]) -> None:
             added.append(row)
         elif old != row:
             changed.append({f"new_{key}": value for key, value in row.items()})
-    _insert(connection, Trials, added)
+    insert_rows(connection, Trials, added)
     if changed:
         values: dict[str, Any] = {
             column.name: bindparam(f"new_{column.name}") for column in Trials.columns if column is not Trials.c.id
@@ -180,10 +168,10 @@ def _sync_rows(connection: Connection, table: Table, ids: Iterable[str], rows: I
     if stale:
         conditions = (table.c[name] == bindparam(f"old_{name}") for name in names)
         connection.execute(delete(table).where(*conditions), stale)
-    _insert(connection, table, new_rows)
+    insert_rows(connection, table, new_rows)
 
 
-def _insert(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> None:
+def insert_rows(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> None:
     """Insert rows in the order of their keys, which costs an index a fraction of scattered inserts."""
     if rows:
         rows.sort(key=operator.itemgetter(*table.primary_key.columns.keys()))

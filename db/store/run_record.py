@@ -32,7 +32,6 @@ class RunRecord:
         trial: the trial.
         state: its state; never "submitted" or "skipped", which only the queue knows.
         reason: why it failed, was cancelled, or is queued again.
-        suites: the suites that contain the trial.
         attempts: the columns of the table `attempts` except `trial_id`, in order.
         metrics: (name, step, value); step `FINAL` for final values, value None if it is not a finite number.
         created_at: start of the first attempt, else when the directory was created.
@@ -43,7 +42,6 @@ class RunRecord:
     trial: Trial
     state: TrialState
     reason: str | None = None
-    suites: list[str] = field(default_factory=list)
     attempts: list[dict[str, Any]] = field(default_factory=list)
     metrics: list[tuple[str, int, float | None]] = field(default_factory=list)
     created_at: str | None = None
@@ -67,7 +65,6 @@ def read_run_record(directory: RunDirectory) -> RunRecord:
         trial=trial,
         state=state,
         reason=reason,
-        suites=sorted(set(directory.suites())),
         attempts=attempts,
         metrics=[(name, step, value) for (name, step), value in metrics.items()],
         created_at=times[0] if times else created_at,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -14,12 +14,14 @@ from sqlalchemy.exc import DatabaseError
 
 from db.schema import upgrade
 from db.schema.connection import connect, disposed_on_error, reading, translate_errors, writing
-from db.schema.tables import Attempts, Configs, Memberships, Submissions, Trials
+from db.schema.tables import Attempts, Configs, Submissions, Trials
 from db.store import filters
-from db.store.rows import add_configs, add_memberships, add_trials, check_content, chunks, in_list, load_trial, record
+from db.store.requests import MEMBERS, add_requests
+from db.store.rows import add_configs, add_trials, check_content, chunks, in_list, load_trial, record
 from db.store.run_record import RunRecord
 from harness.clock import utc_now_iso
 from harness.errors import InputError
+from harness.suites.request import Request
 from harness.trials.trial import FINAL_STATES, TRIAL_STATES, Trial, TrialState
 
 BULK = 20_000
@@ -119,46 +121,25 @@ class Store:
             self.engine.dispose()
 
     def enqueue(
-        self, items: Iterable[tuple[Trial, str | None]], unsuitable: Mapping[str, str] | None = None
+        self, trials: Iterable[Trial], requests: Iterable[Request] = (), unsuitable: Mapping[str, str] | None = None
     ) -> Enqueued:
-        """Queue trials, each with the suite that contains it if any; all of them or none.
+        """Queue trials, and store the requests that name them; all or nothing.
 
         An existing trial does not change, unless it was cancelled or skipped: it is queued again. A failed one is not;
         use `set_states`. Instead of being queued, trials are skipped whose configuration has a reason in `unsuitable`.
         """
-        unsuitable = unsuitable or {}
-        added: list[str] = []
-        present: list[str] = []
-        requeued: list[str] = []
-        skipped: list[str] = []
+        enqueued = Enqueued([], [], [])
         with writing(self.engine) as connection:
-            for chunk in chunks(items, BULK):
-                trials = {trial.id: trial for trial, _ in chunk}
-                query = select(*Trials.c["id", "state", "weights"]).where(in_list(connection, Trials.c.id, trials))
-                existing = {id: (state, weights) for id, state, weights in connection.execute(query)}
-                new = [trial for id, trial in trials.items() if id not in existing]
-                add_configs(connection, trials.values())
-                add_trials(connection, new)
-                add_memberships(connection, [(suite, trial.id) for trial, suite in chunk if suite is not None])
-                unqueued = [id for id, (state, _) in existing.items() if state in ("cancelled", "skipped")]
-                if unqueued:
-                    _set(connection, unqueued, state="queued", reason=None, submission_id=None)
-                by_reason: dict[str, list[str]] = {}
-                for id in (*(trial.id for trial in new), *unqueued) if unsuitable else ():
-                    if reason := unsuitable.get(trials[id].config_id):
-                        by_reason.setdefault(reason, []).append(id)
-                for reason, ids in by_reason.items():
-                    _set(connection, ids, state="skipped", reason=reason)
-                    skipped += ids
-                for id, (_, path) in existing.items():
-                    weights = trials[id].weights
-                    if weights is not None and weights.path != path:  # the same weights, moved
-                        _set(connection, [id], weights=weights.path)
-                added += [trial.id for trial in new]
-                present += [id for id in trials if id in existing]
-                requeued += [id for id in unqueued if trials[id].config_id not in unsuitable]
-        added_ids = set(added)
-        return Enqueued(added, [id for id in dict.fromkeys(present) if id not in added_ids], requeued, skipped)
+            add_requests(connection, requests)
+            for chunk in chunks(trials, BULK):
+                _enqueue(connection, {trial.id: trial for trial in chunk}, unsuitable or {}, enqueued)
+        added = set(enqueued.added)
+        return replace(enqueued, present=[id for id in dict.fromkeys(enqueued.present) if id not in added])
+
+    def add_requests(self, requests: Iterable[Request]) -> int:
+        """Store requests, all or none; idempotent. Return the number of new ones."""
+        with writing(self.engine) as connection:
+            return add_requests(connection, requests)
 
     def states(self, ids: Sequence[str] | None = None) -> dict[str, TrialRow]:
         """Return the rows of the trials in the order of `ids`, omitting unknown ones; None: of all, oldest first."""
@@ -205,9 +186,9 @@ class Store:
     def suites(self, ids: Sequence[str]) -> dict[str, list[str]]:
         """Return the suites that contain these trials by trial id, omitting trials of no suite."""
         suites: dict[str, list[str]] = {}
-        query = select(Memberships.c.trial_id, Memberships.c.suite).order_by(Memberships.c.suite)
+        query = select(MEMBERS.c.trial, MEMBERS.c.suite).order_by(MEMBERS.c.suite)
         with reading(self.engine) as connection:
-            for id, suite in connection.execute(query.where(in_list(connection, Memberships.c.trial_id, ids))):
+            for id, suite in connection.execute(query.where(in_list(connection, MEMBERS.c.trial, ids))):
                 suites.setdefault(id, []).append(suite)
         return suites
 
@@ -281,6 +262,34 @@ class Store:
         with writing(self.engine) as connection:
             for chunk in chunks(records):
                 record(connection, chunk)
+
+
+def _enqueue(
+    connection: Connection, trials: Mapping[str, Trial], unsuitable: Mapping[str, str], enqueued: Enqueued
+) -> None:
+    """Queue trials by their ids, and add to the ids of `enqueued`."""
+    query = select(*Trials.c["id", "state", "weights"]).where(in_list(connection, Trials.c.id, trials))
+    existing = {id: (state, weights) for id, state, weights in connection.execute(query)}
+    new = [trial for id, trial in trials.items() if id not in existing]
+    add_configs(connection, trials.values())
+    add_trials(connection, new)
+    unqueued = [id for id, (state, _) in existing.items() if state in ("cancelled", "skipped")]
+    if unqueued:
+        _set(connection, unqueued, state="queued", reason=None, submission_id=None)
+    by_reason: dict[str, list[str]] = {}
+    for id in (*(trial.id for trial in new), *unqueued) if unsuitable else ():
+        if reason := unsuitable.get(trials[id].config_id):
+            by_reason.setdefault(reason, []).append(id)
+    for reason, ids in by_reason.items():
+        _set(connection, ids, state="skipped", reason=reason)
+        enqueued.skipped.extend(ids)
+    for id, (_, path) in existing.items():
+        weights = trials[id].weights
+        if weights is not None and weights.path != path:  # the same weights, moved
+            _set(connection, [id], weights=weights.path)
+    enqueued.added.extend(trial.id for trial in new)
+    enqueued.present.extend(id for id in trials if id in existing)
+    enqueued.requeued.extend(id for id in unqueued if trials[id].config_id not in unsuitable)
 
 
 def _set(connection: Connection, ids: Sequence[str], **values: Any) -> None:

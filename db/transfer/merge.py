@@ -10,11 +10,11 @@ from sqlalchemy import Connection, insert, select
 
 from db.schema.connection import writing
 from db.schema.tables import FINAL, Metrics, Submissions, Trials
-from db.store.rows import Row, add_memberships, attempts_of, chunks, finals_of, metric_row, record
+from db.store.rows import Row, attempts_of, chunks, finals_of, metric_row, record
 from db.store.run_record import RunRecord
 from db.store.store import Store
 from db.transfer.source import BATCH_SIZE, Source
-from db.transfer.validation import WrongRowError, check_row, check_trial
+from db.transfer.validation import WrongRowError, check_request, check_row, check_trial
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,9 @@ class ImportSummary:
         updated: number of trials that the source had advanced further.
         unchanged: number of trials for which the source had nothing new.
         conflicts: trials whose results differ.
-        refused: an error line per trial or submission with invalid rows.
+        refused: an error line per trial, submission or request with invalid rows.
         submissions: number of new submissions, all ended.
+        requests: number of new requests.
     """
 
     added: int = 0
@@ -46,6 +47,7 @@ class ImportSummary:
     conflicts: list[Conflict] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     submissions: int = 0
+    requests: int = 0
 
 
 def transfer(
@@ -79,11 +81,18 @@ def transfer(
         with writing(store.engine) as connection:
             _merge(connection, {record.trial.id: record for record in records}, summary, overwrite)
         progress(len(ids))
+    requests = []
+    for row in source.requests():
+        try:
+            requests.append(check_request(row))
+        except WrongRowError as error:
+            summary.refused.append(f"request {row['id']!r}: {error}")
+    summary.requests += store.add_requests(requests)
     return summary
 
 
 def messages(summary: ImportSummary, overwritten: bool) -> list[str]:
-    """Return a line per conflict, and per trial or submission that was left out."""
+    """Return a line per conflict, and per trial, submission or request that was left out."""
     lines = []
     for conflict in summary.conflicts:
         values = [f"{value}" if value is not None else "no finite number" for value in (conflict.here, conflict.there)]
@@ -144,7 +153,6 @@ def _merge(connection: Connection, records: Mapping[str, RunRecord], summary: Im
     record(connection, taken)
     if new_metrics:
         connection.execute(insert(Metrics), new_metrics)
-    add_memberships(connection, [(suite, id) for id, theirs in records.items() for suite in theirs.suites])
 
 
 def _is_ahead(theirs: RunRecord, state: str, own: Sequence[Row]) -> bool:

@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError
 
 from db.schema import upgrade
 from db.schema.connection import connect, database_name, disposed_on_error
-from db.schema.tables import REVISION, Attempts, Configs, Memberships, Metrics, Submissions, Trials
+from db.schema.tables import REVISION, Attempts, Configs, Metrics, Requests, Submissions, Trials
 from db.store.rows import Row, chunks
 from db.transfer.export import read_only
 from harness.errors import InputError
@@ -29,7 +29,6 @@ class SourceTrial:
 
     row: Row
     config: Any
-    suites: list[Row] = field(default_factory=list)
     attempts: list[Row] = field(default_factory=list)
     metrics: list[Row] = field(default_factory=list)
 
@@ -49,13 +48,17 @@ class Source:
         query = select(Submissions).where(Submissions.c.state == "ended").order_by(Submissions.c.id)
         return chunks(self._rows(query))
 
+    def requests(self) -> Iterator[Row]:
+        """Yield the id and the content of each request, as JSON or parsed."""
+        content = type_coerce(Requests.c.content, Text)
+        yield from self._rows(select(Requests.c.id, content.label("content")).order_by(Requests.c.id))
+
     def trials(self, ids: Sequence[Any]) -> list[SourceTrial]:
         """Return these trials with their rows of all tables."""
         config = type_coerce(Configs.c.config, Text)  # invalid JSON is reported by `db.transfer.validation`
         query = select(Trials, config.label("config")).outerjoin(Configs).where(Trials.c.id.in_(ids))
         by_id = {row["id"]: SourceTrial(config=row.pop("config"), row=row) for row in self._rows(query)}
         for table, name, order in (
-            (Memberships, "suites", Memberships.c.suite),
             (Attempts, "attempts", Attempts.c.number),
             (Metrics, "metrics", Metrics.c.step),
         ):

@@ -12,11 +12,13 @@ from typing import Any, get_args
 from pydantic import ValidationError
 from sqlalchemy import BigInteger, Column, Table
 
-from db.schema.tables import FINAL, Attempts, Memberships, Metrics, Submissions, Trials
+from db.schema.tables import FINAL, Attempts, Metrics, Submissions, Trials
 from db.store.rows import Row, load_trial
 from db.store.run_record import RunRecord
 from db.transfer.source import SourceTrial
+from harness.errors import InputError
 from harness.runs.attempt_record import AttemptState
+from harness.suites.request import Request
 from harness.trials.trial import TRIAL_STATES, Trial
 
 _CHOICES = {Trials.name: TRIAL_STATES, Attempts.name: get_args(AttemptState), Submissions.name: ("ended",)}
@@ -42,7 +44,6 @@ def check_trial(source: SourceTrial) -> RunRecord:
     for attempt in attempts:
         del attempt["trial_id"]
     metrics = [check_row(Metrics, metric) for metric in source.metrics]
-    suites = [check_row(Memberships, membership)["suite"] for membership in source.suites]
     done = row["state"] == "succeeded"
     if done != any(metric["step"] == FINAL for metric in metrics):
         raise WrongRowError(f"{row['state']}, but with{'out' * done} final values")
@@ -51,13 +52,25 @@ def check_trial(source: SourceTrial) -> RunRecord:
         trial=trial,
         state="queued" if active else row["state"],
         reason=None if active else row["reason"],
-        suites=suites,
         attempts=[attempt for attempt in attempts if attempt["state"] != "running"],
         metrics=[(metric["name"], metric["step"], metric["value"]) for metric in metrics],
         created_at=row["created_at"],
         updated_at=row["updated_at"],
         libraries=row["libraries"],
     )
+
+
+def check_request(row: Row) -> Request:
+    """Return the request of a row; raise WrongRowError if its content is none, or its id is another's."""
+    content = row["content"]
+    try:
+        request = Request.from_json(content if isinstance(content, str | bytes) else json.dumps(content))
+        _time(request.created_at)
+    except (InputError, ValueError, TypeError, RecursionError) as error:
+        raise WrongRowError(" ".join(str(error).split())[:200]) from None
+    if request.id != row["id"]:
+        raise WrongRowError(f"its content is that of request {request.id}")
+    return request
 
 
 def check_row(table: Any, row: Mapping[str, Any]) -> Row:

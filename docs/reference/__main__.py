@@ -36,9 +36,7 @@ def extend(
     """Add the finished trials of the leaderboard's suites, and print what was added and what is missing."""
     settings = Settings.from_environment()
     suites = [load_suite(name) for name in suite or SUITES]
-    content, extension = extend_file(
-        file, runs or [settings.runs], suites, settings, commit or _head(), plugins=file != SHIPPED
-    )
+    content, extension = extend_file(file, runs or [settings.runs], suites, commit or _head(), plugins=file != SHIPPED)
     if not file.exists() or file.read_bytes() != content:
         write_atomic(file, content)
     typer.echo(
@@ -53,8 +51,8 @@ def extend(
         typer.echo(f"conflict: trial {id} has other results than in the file, which are kept")
     with open_reference(str(file)) as reference, opened(settings) as own:
         refresh(own, settings)
-        for loaded, options in tables(suites, reference):
-            typer.echo("\n".join(holes(loaded, options, reference, own, settings)))
+        for table in tables([loaded.name for loaded in suites], reference):
+            typer.echo("\n".join(holes(table, reference, own)))
     if extension.conflicts:
         raise typer.Exit(1)
 

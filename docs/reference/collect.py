@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from db.queries.recorded import RecordedTrials, trials_of
 from db.reference.predictions import compact
+from db.report.view.requests import grouped
 from db.schema.tables import FINAL
 from db.store.run_record import RunRecord, read_run_record
-from db.store.store import Store
-from db.tuning.select import select
 from harness.errors import InputError
 from harness.files import read_json
 from harness.predictions.schema import Row
 from harness.runs.predictions import load_predictions
 from harness.runs.run_directory import RunDirectory, Runs
-from harness.settings import Settings
-from harness.suites.cell import Cell, SuiteOptions
-from harness.suites.suite import SYNTHETIC, Suite
+from harness.suites.request import Request, read_request, request_files
+from harness.suites.suite import SYNTHETIC
 from harness.trials.result_versions import version_note
 
 ENVIRONMENT = ("python", "libraries", "device", "threads", "cores", "backend", "backends", "compile")
@@ -60,68 +56,64 @@ class Collected:
     refused: Counter[str] = field(default_factory=Counter)
 
 
-def collect(runs: Iterable[Path], suites: Iterable[str], commit: str, *, plugins: bool) -> Collected:
+def requests_of(runs: Iterable[Path], suites: Collection[str]) -> list[Request]:
+    """Return the requests of some suites that a reference may have, the newest first.
+
+    These are the requests of a suite and preset that train like the newest one without options.
+
+    Raises:
+        InputError: the file of a request is damaged.
+    """
+    requests = [read_request(file) for folder in runs for file in request_files(folder)]
+    by_suite: dict[tuple[str, str], list[Request]] = {}
+    for request in sorted(requests, key=lambda request: request.created_at, reverse=True):
+        options = request.conditions.get("option", {}).values()
+        if request.suite.name in suites and not any(options) and not request.options.regularizers:
+            by_suite.setdefault((request.suite.name, request.preset), []).append(request)
+    return [request for own in by_suite.values() for request in grouped(own)[0].requests]
+
+
+def collect(
+    runs: Iterable[Path], suites: Collection[str], requests: Sequence[Request], commit: str, *, plugins: bool
+) -> Collected:
     """Read the finished trials of some suites.
 
     Args:
         runs: folders of run directories.
         suites: names of suites.
+        requests: the requests whose trials are taken; those of the suites' others are refused.
         commit: the commit of the code, for runs that did not record it.
         plugins: whether trials of plug-ins may be kept.
 
     Raises:
         InputError: a folder does not exist.
     """
-    wanted, collected = set(suites), Collected()
+    named, collected = {id for request in requests for id in request.trials}, Collected()
     for folder in runs:
         if not folder.is_dir():
             raise InputError(f"{folder}: no such folder: expected run directories")
-        for directory in Runs(folder):
+        own = (read_request(file) for file in request_files(folder))
+        wanted = {id for request in own if request.suite.name in suites for id in request.trials}
+        for directory in (directory for directory in Runs(folder) if directory.id in wanted):
             try:
                 content = directory.result()
-                if content is None or not (own := sorted(wanted.intersection(directory.suites()))):
+                if content is None:
                     continue
-                candidate = _candidate(directory, content, own, commit)
+                candidate = _candidate(directory, content, commit)
             except (InputError, KeyError, TypeError, ValueError):
                 collected.refused["damaged run directory"] += 1
                 continue
-            if reason := _deviation(candidate, plugins=plugins):
+            reason = _deviation(candidate, plugins=plugins)
+            if reason is None and directory.id not in named:
+                reason = "overridden settings, or a recipe that has changed since"
+            if reason is not None:
                 collected.refused[reason] += 1
             else:
                 collected.candidates[candidate.record.trial.id] = candidate
     return collected
 
 
-def refuse_unrequested(collected: Collected, suites: Iterable[Suite], store: Store, settings: Settings) -> None:
-    """Refuse candidates that no suite requests now: with overridden settings, or by a recipe that has changed.
-
-    `store` has the candidates, from which the trials of cells are looked up whose data are not on this machine.
-    """
-    presets = {candidate.record.trial.preset for candidate in collected.candidates.values()}
-    requested = {id for suite in suites for preset in presets for id in _config_ids(suite, preset, store, settings)}
-    for id, candidate in list(collected.candidates.items()):
-        if candidate.record.trial.config_id not in requested:
-            del collected.candidates[id]
-            collected.refused["overridden settings, or a recipe that has changed since"] += 1
-
-
-def _config_ids(suite: Suite, preset: str, store: Store, settings: Settings) -> Iterator[str]:
-    if preset not in suite.presets:
-        return
-    recorded = RecordedTrials(store)
-    for cell in suite.cells(SuiteOptions(preset=preset)):
-        with suppress(InputError):  # no trial of it, here or in the runs
-            for candidate in _candidates(cell, store, settings):
-                yield trials_of([candidate], settings, recorded)[0][0].config_id
-
-
-def _candidates(cell: Cell, store: Store, settings: Settings) -> list[Cell]:
-    if cell.sweep is None or cell.sweep.is_grid:
-        return cell.grid_cells()
-    return [candidate.cell for candidate in select(cell, settings, store).candidates]
-
-
-def _candidate(directory: RunDirectory, content: dict[str, Any], suites: list[str], commit: str) -> Candidate:
+def _candidate(directory: RunDirectory, content: dict[str, Any], commit: str) -> Candidate:
     record = read_run_record(directory)
     environment = read_json(directory.path / "environment.json")
     trial = record.trial
@@ -140,7 +132,7 @@ def _candidate(directory: RunDirectory, content: dict[str, Any], suites: list[st
         {key: value if key in ATTEMPT else None for key, value in attempt.items()} for attempt in record.attempts
     ]
     finals = [(name, step, value) for name, step, value in record.metrics if step == FINAL]
-    kept = replace(record, trial=trial, suites=suites, attempts=attempts, metrics=finals)
+    kept = replace(record, trial=trial, attempts=attempts, metrics=finals)
     stored = [load_predictions(directory, split) for split in SPLITS]
     rows = [compact(predictions) for predictions in stored if predictions is not None]
     return Candidate(kept, details, [row for row in rows if row is not None])

@@ -16,14 +16,13 @@ from db.reference.load import load, private_database
 from db.reference.predictions import add
 from db.schema.connection import reading
 from db.schema.reference import TABLES, Details, Examples, Predicted
-from db.schema.tables import METADATA, Attempts, Configs, Memberships, Metrics, Trials
-from db.store.rows import add_memberships, finals_of, in_list
-from db.store.run_record import RunRecord
+from db.schema.tables import METADATA, Attempts, Configs, Metrics, Trials
+from db.store.requests import add_requests
+from db.store.rows import finals_of, in_list
 from db.store.store import Store
-from docs.reference.collect import Candidate, collect, refuse_unrequested
+from docs.reference.collect import Candidate, collect, requests_of
 from docs.reference.metadata import croissant, licences
 from harness.errors import InputError
-from harness.settings import Settings
 from harness.suites.suite import Suite
 from harness.trials.result_versions import version_note
 from harness.trials.trial import Trial
@@ -54,7 +53,7 @@ class Extension:
 
 
 def extend(
-    path: Path, runs: Sequence[Path], suites: Sequence[Suite], settings: Settings, commit: str, *, plugins: bool
+    path: Path, runs: Sequence[Path], suites: Sequence[Suite], commit: str, *, plugins: bool
 ) -> tuple[bytes, Extension]:
     """Return the content of a file after it is extended, without writing it.
 
@@ -62,20 +61,19 @@ def extend(
         path: the file, which may not exist yet.
         runs: folders of run directories.
         suites: the suites whose trials are taken.
-        settings: paths of the data.
         commit: the commit of the code, for runs that did not record it.
         plugins: whether trials of plug-ins are taken.
 
     Raises:
         InputError: the file is damaged, or a folder of runs does not exist.
     """
-    collected = collect(runs, [suite.name for suite in suites], commit, plugins=plugins)
+    names = [suite.name for suite in suites]
+    requests = requests_of(runs, names)
+    collected = collect(runs, names, requests, commit, plugins=plugins)
     with ExitStack() as stack:
         store = stack.enter_context(editable(path))
         removed = remove_earlier(store)
         known = set(store.states())
-        with _scratch([candidate.record for candidate in collected.candidates.values()]) as found:
-            refuse_unrequested(collected, suites, found, settings)
         candidates = collected.candidates
         with reading(store.engine) as connection:
             finals = finals_of(connection, known & candidates.keys())
@@ -83,7 +81,7 @@ def extend(
         added = [id for id in candidates if id not in known]
         store.record([candidates[id].record for id in added])
         with store.engine.begin() as connection:
-            add_memberships(connection, [(suite, id) for id in candidates for suite in candidates[id].record.suites])
+            add_requests(connection, requests)
             if added:
                 connection.execute(insert(Details), [candidates[id].details for id in added])
             add(connection, (row for id in candidates if id not in conflicts for row in candidates[id].predictions))
@@ -96,7 +94,7 @@ def remove_earlier(store: Store) -> int:
     """Remove the trials that have earlier result versions; return their number."""
     earlier = [id for id, trial in store.trials(list(store.states())).items() if _is_earlier(trial)]
     with store.engine.begin() as connection:
-        for table in (Metrics, Attempts, Memberships, Details, Predicted):
+        for table in (Metrics, Attempts, Details, Predicted):
             connection.execute(delete(table).where(in_list(connection, table.c.trial_id, earlier)))
         connection.execute(delete(Trials).where(in_list(connection, Trials.c.id, earlier)))
         for table, column in ((Configs, Trials.c.config_id), (Examples, Predicted.c.examples_id)):
@@ -122,15 +120,6 @@ def editable(path: Path) -> Iterator[Store]:
         for table in (*METADATA.sorted_tables, *TABLES):
             table.create(engine)
     with Store(engine) as store:
-        yield store
-
-
-@contextmanager
-def _scratch(records: Sequence[RunRecord]) -> Iterator[Store]:
-    engine = private_database()
-    METADATA.create_all(engine)
-    with Store(engine) as store:
-        store.record(records)
         yield store
 
 

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 REGULARIZERS: Registry[Callable[..., Regularizer]] = Registry("regularizer", "a Regularizer", callable, "regularizers")
 """The fact `parts` of an entry makes it a composition, with that text as on the command line; `card` is its card."""
 
-for _file in sorted(Path(__file__).with_name("cards").glob("*.yaml"), key=lambda file: (file.stem != "none", file.stem)):
+_files = Path(__file__).with_name("cards").glob("*.yaml")
+for _file in sorted(_files, key=lambda file: (file.stem != "none", file.stem)):
     _card = read_yaml(_file)
     _facts = {"parts": _card.pop("parts")} if "parts" in _card else {}
     _target = f"harness.regularizers.{_card.pop('class')}"

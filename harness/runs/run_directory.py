@@ -29,7 +29,6 @@ class RunDirectory:
     """``runs/<trial id>/``.
 
     - ``trial.json``: the trial, canonical.
-    - ``suites.json``: names of the suites that asked for it.
     - ``attempts/<n>.json``: one file per execution (see `jobs.worker.worker`), rewritten whole.
     - ``events.jsonl``: append-only. Events that a killed worker wrote after its last checkpoint are revoked by the
       ``resume`` event of the next one, and `events` skips them.
@@ -180,21 +179,6 @@ class RunDirectory:
             (self.path / CANCELLED).touch()
         else:
             write_atomic(self.path / CANCELLED, reason.encode())
-
-    def suites(self) -> list[str]:
-        """Return the names of the suites that requested this trial."""
-        try:
-            names = json.loads(read_bytes(self.path / "suites.json"))
-        except (FileNotFoundError, ValueError, RecursionError):
-            return []
-        return [name for name in names if type(name) is str and name.isprintable()] if isinstance(names, list) else []
-
-    def add_suites(self, names: list[str]) -> None:
-        """Record suites that request this trial."""
-        present = self.suites()
-        joined = sorted({*present, *names})
-        if joined != present:
-            write_json(self.path / "suites.json", joined)
 
     @property
     def lock_file(self) -> str:

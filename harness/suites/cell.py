@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 from pydantic import Field
 
@@ -26,8 +26,6 @@ class SuiteOptions(StrictModel):
         weights: path of the initial weights of every trial.
         sweep: the search space of all cells (``--sweep``); it replaces those of the suite, its presets and its rows.
         search: how the space is searched (``--search``).
-        fingerprints: beginnings of fingerprints, to choose among several versions of the data that were trained on
-            (``--fingerprint``); empty: the data on this machine, or else those in the database.
     """
 
     preset: str = "mini"
@@ -39,7 +37,6 @@ class SuiteOptions(StrictModel):
     weights: str | None = None
     sweep: Space | None = None
     search: Search | None = None
-    fingerprints: tuple[str, ...] = ()
 
 
 class Cell(StrictModel):
@@ -50,7 +47,6 @@ class Cell(StrictModel):
             row for the swept ones.
         sweep: the candidates, from which the dev score selects; None: the cell is not swept.
         published: the value, or the value and its standard deviation; None if the source prints nothing.
-        fingerprints: as of `SuiteOptions`.
     """
 
     suite: str
@@ -62,7 +58,6 @@ class Cell(StrictModel):
     request: TrialRequest
     seeds: tuple[Seed, ...]
     sweep: Sweep | None = None
-    fingerprints: tuple[str, ...] = ()
 
     def grid_cells(self) -> list[Cell]:
         """Return the cells to run that are known before any result: this cell, or one per candidate of its grid."""
@@ -70,7 +65,7 @@ class Cell(StrictModel):
             return [self]
         return [self.with_params(params) for params in self.sweep.grid()] if self.sweep.is_grid else []
 
-    def with_params(self, params: Params) -> Cell:
+    def with_params(self, params: Params) -> Self:
         """Return a candidate as a cell; its trials equal those of an unswept cell with the same values."""
         request = self.request
         recipe = self.sweep.recipe if self.sweep is not None else {}

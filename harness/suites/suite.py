@@ -13,14 +13,13 @@ from harness.errors import InputError, unknown_name
 from harness.files import read_yaml
 from harness.regularizers import REGULARIZERS
 from harness.regularizers.spec import build_regularizer, parameters, parse_spec
-from harness.settings import Settings
 from harness.suites.card_rows import with_card_rows
 from harness.suites.cell import Cell, SuiteOptions
 from harness.suites.schema import Axis, FigureSpec, Preset, Row, TrialFields
 from harness.suites.search_space import Search, Space, Sweep, first_set, sweep_for, sweepable_keys
 from harness.suites.tuning import tuned_sweep
 from harness.trials.recipe_diff import PAPER
-from harness.trials.trial import Trial, TrialRequest
+from harness.trials.trial import TrialRequest
 from harness.validation import FiniteModel, located, validated
 
 SUITES = Path(__file__).parent
@@ -128,7 +127,6 @@ class Suite(FiniteModel, strict=True):
                     request=request,
                     seeds=seeds,
                     sweep=sweep,
-                    fingerprints=options.fingerprints,
                 )
         self._check_swept(rows, options, swept)
         for key, names in selected.items():
@@ -184,18 +182,16 @@ class Suite(FiniteModel, strict=True):
             for fields in bases
         ]
 
-    def trials(self, options: SuiteOptions, settings: Settings) -> list[tuple[Cell, list[Trial]]]:
-        """Return the cells with their trials, one per seed: of a grid for all candidates, of a search none."""
-        return [
-            (cell, [trial for candidate in cell.grid_cells() for trial in candidate.trials(settings)])
-            for cell in list(self.cells(options))  # counted before any trial is created
-        ]
-
 
 @cache
 def suite_names() -> tuple[str, ...]:
     """Return the sorted names of the suites that come with DropBench."""
     return tuple(sorted(str(file.relative_to(SUITES).with_suffix("")) for file in SUITES.rglob("*.yaml")))
+
+
+def name_of(suite: str) -> str:
+    """Return the name of a suite that a user names, or whose YAML file."""
+    return suite.removesuffix(".yaml").removesuffix(".yml")
 
 
 def is_suite(name: str) -> bool:
@@ -212,7 +208,7 @@ def load_suite(name: str) -> Suite:
         content = read_yaml(file)
     except FileNotFoundError:
         raise InputError(f"{file}: no such suite file") from None
-    return parse_suite(content, name.removesuffix(".yaml").removesuffix(".yml"), file)
+    return parse_suite(content, name_of(name), file)
 
 
 def parse_suite(content: Any, name: str, where: str | Path) -> Suite:

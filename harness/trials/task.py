@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -134,6 +134,11 @@ class Task(ABC):
     def resolved(cls, request: TrialRequest) -> ResolvedRecipe | None:
         """Return the recipe of a request, without reading data; None for a task without presets."""
         return None
+
+    @classmethod
+    def recipe_parts(cls, request: TrialRequest) -> dict[str, Mapping[str, Any]]:
+        """Return by name what a request's recipe is composed of, before overrides; {} for a task without presets."""
+        return {}
 
     @classmethod  # noqa: B027 - a task may have nothing to check
     def check(cls, trial: Trial) -> None:

@@ -107,6 +107,11 @@ def of_submission(folder: Path, policy: RetentionPolicy, *, in_database: bool) -
     yield from (("jobs", file) for file in files if old or (in_database and file.suffix == ".pkl"))
 
 
+def of_requests(folder: Path) -> Iterator[Garbage]:
+    """Yield half-written files of requests; a request is always kept."""
+    yield from (("half-written", file) for file in _files(folder, ".*", before=time.time() - DAY))
+
+
 def of_commands(jobs_folder: Path) -> Iterator[Garbage]:
     """Yield the probe files of killed command lines."""
     yield from (("half-written", file) for file in _files(jobs_folder, "probe-*", before=time.time() - DAY))

@@ -23,6 +23,7 @@ from db.store.store import Store, SubmissionRow
 from harness.errors import InputError, count_of
 from harness.runs.run_directory import Runs
 from harness.settings import Settings
+from harness.suites.request import FOLDER as REQUESTS
 from jobs.cleanup import garbage
 from jobs.cleanup.garbage import DAY, KINDS, Garbage, RetentionPolicy
 from jobs.queue.reconcile import collect, inspect_active
@@ -147,6 +148,7 @@ def _delete_garbage(
             if not freed.dry_run:
                 with contextlib.suppress(OSError):  # not empty yet
                     folder.rmdir()
+        freed.delete(garbage.of_requests(settings.runs / REQUESTS))
         freed.delete(garbage.of_commands(slots.jobs_folder(settings.runs)))
 
 

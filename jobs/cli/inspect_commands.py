@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from db.cli.completion import complete_filter
-from db.cli.output import Json
+from db.cli.output import Json, opened
 from harness.analysis import ANALYSES
 from harness.cli.completion import (
     Item,
@@ -27,7 +26,7 @@ from harness.cli.examples import examples
 from harness.cli.table import print_items
 from harness.errors import InputError, unknown_name
 from harness.settings import DEVICES, Settings
-from jobs.cli.options import TrialOptions, expand_options
+from jobs.cli.options import ShownData, ShownModel, ShownPreset, ShownRequest, with_folders
 from tasks.completion import complete_data
 
 app = typer.Typer(rich_markup_mode=None)
@@ -116,7 +115,6 @@ def list_(
         "analyze 3fa9 entropy", "analyze dropattention/fig2", "analyze 'regularizer=dropkey preset=mini' occlusion"
     )
 )
-@expand_options("task", "schedule")
 def analyze(
     words: Annotated[
         list[str],
@@ -126,7 +124,11 @@ def analyze(
             autocompletion=_complete_analyzed,
         ),
     ],
-    options: TrialOptions,
+    *,
+    preset: ShownPreset = None,
+    data: ShownData = None,
+    model: ShownModel = None,
+    request: ShownRequest = None,
     split: Annotated[Literal["train", "dev", "test"], typer.Option(help="Split of the data.")] = "test",
     samples: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Number of random samples; default: all, for maps 4.")
@@ -143,12 +145,11 @@ def analyze(
     figure and arrays are written to the run directory.
     """
     from harness.analysis.options import Options
-    from harness.suites.suite import is_suite, load_suite
-    from jobs.cli.suite_analysis import analyze_trial, show_matching, show_suite
-    from jobs.cli.trial_request import suite_options
-    from tasks.data.locate import parse_folders
+    from jobs.cli.suite_analysis import analyze_trial, show_matching, show_table
+    from jobs.cli.suite_table import has_table, suite_table
+    from jobs.queue.reconcile import refresh
 
-    environment = Settings.from_environment(device=device)
+    settings, names = with_folders(Settings.from_environment(device=device), data)
     kind = words.pop() if len(words) > 1 and set("=<>~").isdisjoint(words[-1]) else None
     name = " ".join(words)
     is_id = set(name) <= set("0123456789abcdef")
@@ -156,16 +157,16 @@ def analyze(
         for option, value in (("--samples", samples), ("--output", output), ("--split", split)):
             if value is not None and value != "test":
                 raise InputError(f"{option} {value}: several trials use all test samples: pass a trial's id instead")
-    if is_suite(name):
-        settings, choice = suite_options(options, environment)
-        raise typer.Exit(not show_suite(load_suite(name), choice, settings, kind, as_json=as_json, strict=True))
-    for field, default in asdict(TrialOptions()).items():
-        if field != "data" and getattr(options, field) != default:
-            option = f"--{'set' if field == 'overrides' else field}"
+        with opened(settings) as store:
+            refresh(store, settings)
+            if has_table(store, name):
+                table = suite_table(store, name, preset, request, data=names, models=model or ())
+                raise typer.Exit(not show_table(table, settings, store, store, kind, as_json=as_json, strict=True))
+    for option, shown in (("--preset", preset), ("--model", model), ("--request", request)):
+        if shown is not None:
             raise InputError(f"{option}: trial '{name}' defines it: use {option} only with a suite")
     if kind is None:
         raise InputError(f"analyze {name}: KIND is missing: expected one of {', '.join(ANALYSES)}")
-    settings = replace(environment, folders=parse_folders(options.data or ()))
     if not is_id:
         show_matching(name, kind, settings, as_json=as_json)
         return

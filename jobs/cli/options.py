@@ -35,6 +35,28 @@ Filter = Annotated[
 ]
 
 
+ShownPreset = Annotated[
+    str | None,
+    typer.Option(
+        "--preset",
+        help="mini, small or paper; default: that of the newest request.",
+        autocompletion=one_of("mini", "small", "paper"),
+    ),
+]
+ShownData = Annotated[
+    list[str] | None,
+    typer.Option("--data", metavar="NAME[=PATH]", help="Show only these data sets.", autocompletion=complete_data),
+]
+ShownModel = Annotated[
+    list[str] | None,
+    typer.Option("--model", metavar="NAME", help="Show only these models.", autocompletion=complete_model),
+]
+ShownRequest = Annotated[
+    str | None,
+    typer.Option("--request", metavar="ID", help="Show only this request; notes name others."),
+]
+
+
 @dataclass(frozen=True)
 class TrialOptions:
     """The options that select trials, unparsed."""
@@ -90,10 +112,6 @@ class TrialOptions:
             help="Search instead of a grid: sampler, candidates, pruner, seed, batch.",
             rich_help_panel=SELECTION,
         ),
-    ] = None
-    fingerprint: Annotated[
-        list[str] | None,
-        typer.Option(metavar="START", help="Trials on data with this fingerprint, if there are several versions."),
     ] = None
 
 

@@ -21,8 +21,6 @@ from jobs.predictions.examples import Split, print_examples
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from db.report.view.choices import Choices
-    from db.store.store import Store
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
@@ -222,6 +220,7 @@ def _rank(
     from db.reference.merge import opened_with
     from db.report.formats.comparison_tables import ranking_table
     from db.report.formats.writers import to_json
+    from db.report.view.choices import choices_of
     from jobs.queue.reconcile import refresh
 
     if limit is not None:
@@ -230,7 +229,7 @@ def _rank(
     with opened(settings) as own:
         refresh(own, settings)
         with opened_with(own, beside) as store:
-            choices = _choices(own, settings, beside)
+            choices = choices_of(store)
             ranking = rank_regularizers(
                 store, words, split(metric), split(by), chosen=choices.chosen, left_out=choices.others
             )
@@ -243,19 +242,6 @@ def _rank(
         emit(to_json(asdict(ranking)), output)
     else:
         print_rows(ranking.rows, kind, output, lambda: ranking_table(ranking), "no results to rank")
-
-
-def _choices(own: Store, settings: Settings, location: str | None) -> Choices:
-    """Return the choices of tuned presets in the user's database, and in a reference."""
-    from db.queries.recorded import NO_DATA
-    from db.reference.load import open_reference
-    from db.report.view.choices import choices_of
-
-    if location is None:
-        return choices_of([(own, "own", settings)])
-    with open_reference(location) as reference:
-        apart = replace(settings, data=NO_DATA, folders={})
-        return choices_of([(own, "own", settings), (reference, "reference", apart)])
 
 
 @contextlib.contextmanager

@@ -7,7 +7,6 @@ import json
 import shlex
 import sys
 from dataclasses import asdict
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -23,7 +22,7 @@ from jobs.cli.options import RuntimeOptions, TrialOptions, expand_options, make_
 if TYPE_CHECKING:
     from db.store.store import Enqueued, Store
     from harness.settings import Settings
-    from jobs.queue.run_loop import RunSummary
+    from jobs.queue.request import Requested
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -37,7 +36,7 @@ app = typer.Typer(no_args_is_help=True)
         "run --task image-classification --data digits --model vit-digits",
     ),
 )
-@expand_options("fingerprint")
+@expand_options()
 def run(
     suite: Annotated[
         str | None,
@@ -59,27 +58,20 @@ def run(
     """Train a suite or one configuration on this machine, and print its table. Finished trials are not repeated."""
     from db.reference.merge import opened_with
     from db.report.formats.listing import print_trials
+    from db.report.view.requests import look_up
     from db.schema.reference import ORIGINS, stored_id
     from db.store.store import open_store
-    from jobs.cli.last_request import remember_request
-    from jobs.cli.reference_trials import without_reference
-    from jobs.cli.suite_analysis import show_suite
+    from jobs.cli.suite_analysis import show_table
     from jobs.cli.trial_request import resolve_request
     from jobs.queue.run_loop import run as run_trials
 
     plan = make_plan(executor, parallel, ("local", "debug"), threads=runtime.threads, device=runtime.device)
     settings = runtime_settings(runtime, options.data, executor)
-    request = resolve_request(suite, options, settings)
-    shown = [stored_id(trial.id, origin) for trial, _ in request.items for origin in ORIGINS]
-    if beside is not None:
-        request, line = without_reference(request, settings, beside)
-        typer.echo(line, err=True)
+    requested = resolve_request(suite, options, settings)
+    left_out = _in_reference(requested, beside) if beside is not None else frozenset()
     with open_store(settings.database) as store:
         with _only_json(as_json):
-            summary = run_trials(
-                store, settings, request.items, plan, request.searched,
-                on_enqueued=partial(remember_request, settings, [suite] if suite else [], options),
-            )  # fmt: skip
+            summary = run_trials(store, settings, requested, plan, left_out=left_out)
         trials = count_of(len(summary.rows), "trial")
         if summary.interrupted:
             done, command = len(summary.in_states("succeeded")), shlex.join(["dropbench", *sys.argv[1:]])
@@ -88,23 +80,42 @@ def run(
         if not summary.trained:
             skipped = f" or skipped ({count})" if (count := len(summary.in_states("skipped"))) else ""
             typer.echo(f"nothing to train: {trials} already done{skipped}", err=True)
-        if request.suite is None:
-            with opened_with(store, beside) as tables:
+        complete = True
+        with opened_with(store, beside) as tables:
+            if suite is None:
+                shown = [stored_id(id, origin) for id in requested.trials for origin in ORIGINS]
                 print_trials(shown, tables, as_json=as_json)
-    complete = request.suite is None or show_suite(
-        request.suite, request.choice, settings, as_json=as_json, beside=beside
-    )
+            elif table := look_up(tables, request=summary.request.id):
+                complete = show_table(table, settings, tables, store, as_json=as_json)
     typer.echo(f"results: {settings.database} (`dropbench results`); run directories: {settings.runs}", err=True)
-    failures = failure_lines(summary, f"dropbench retry {request.suite.name if request.suite else 'failed'}")
+    failures = summary.failures()
     typer.echo("".join(f"{line}\n" for line in failures), nl=False, err=True)
     raise typer.Exit(bool(failures) or not complete)
+
+
+def _in_reference(requested: Requested, location: str) -> frozenset[str]:
+    """Return the ids of the requested trials that a reference has, and report their number."""
+    from db.reference.load import open_reference
+
+    with open_reference(location) as reference:
+        known = reference.states(list(requested.trials)).keys()
+    count = count_of(len(requested.trials), "trial")
+    if known:
+        line = f"{len(known)} of {count} are in the reference and are not trained"
+    else:
+        line = (
+            f"none of {count} is in the reference, which is of other data, settings or result versions:"
+            f" `dropbench results --with {location}` lists it"
+        )
+    typer.echo(line, err=True)
+    return frozenset(known)
 
 
 @app.command(
     cls=GroupedCommand,
     epilog=examples("enqueue quickstart", "enqueue dropkey/table1 dropkey/table2 --preset paper --seeds 3"),
 )
-@expand_options("fingerprint")
+@expand_options()
 def enqueue(
     suites: Annotated[
         list[str] | None,
@@ -135,22 +146,23 @@ def _enqueue(store: Store, settings: Settings, suites: list[str], options: Trial
 
     Return the ids, and the number of candidates of searches that are still to come.
     """
-    from jobs.cli.last_request import remember_request
+    from db.store.store import Enqueued
     from jobs.cli.trial_request import resolve_request
     from jobs.queue.reconcile import collect
     from jobs.queue.search import Searches
 
+    enqueued, remaining = Enqueued([], [], []), 0
     names: list[str | None] = [*suites] or [None]
-    requests = [resolve_request(name, options, settings) for name in names]
-    items = [item for request in requests for item in request.items]
-    searched = [cell for request in requests for cell in request.searched]
-    searches = Searches(store, settings, searched, {trial.id for trial, _ in items})
-    searches.enqueue(items)
-    remember_request(settings, suites, options)
-    if searched:
-        collect(store, settings)
-        searches.ask()
-    return searches.enqueued, searches.remaining
+    for requested in [resolve_request(name, options, settings) for name in names]:
+        searches = Searches(store, settings, requested)
+        searches.start()
+        if searches.searched:
+            collect(store, settings)
+            searches.ask()
+        for name, ids in vars(searches.enqueued).items():
+            getattr(enqueued, name).extend(ids)
+        remaining += searches.remaining
+    return enqueued, remaining
 
 
 def _describe(enqueued: Enqueued) -> str:
@@ -177,7 +189,7 @@ def _profiles(word: str) -> list[Item]:
         "submit preset=paper --executor slurm --profile a100 --parallel 16",
     ),
 )
-@expand_options("task", "weights", "sweep", "search", "fingerprint")
+@expand_options("task", "weights", "sweep", "search")
 def submit(
     words: Annotated[
         list[str] | None,
@@ -279,19 +291,3 @@ def _suites_to_enqueue(words: list[str], options: TrialOptions) -> list[str]:
 def _only_json(as_json: bool) -> contextlib.AbstractContextManager[object]:
     """Send what a trial in this process prints to standard error, if standard output is for JSON."""
     return contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
-
-
-def failure_lines(summary: RunSummary, retry: str) -> list[str]:
-    """Return one line per cause of failed trials, and one with the next command, `retry`; none if no trial failed."""
-    from db.tuning.select import is_pruned
-
-    rows = [row for row in summary.in_states("failed", "cancelled") if not is_pruned(row)]
-    causes: dict[str, list[str]] = {}
-    for row in rows:
-        causes.setdefault(f"{row.state}: {row.reason or 'cause unknown'}", []).append(row.id)
-    lines = []
-    for cause, ids in causes.items():
-        more = f" and {len(ids) - 1} more" if len(ids) > 1 else ""
-        lines.append(f"{ids[0]}{more} {cause}; see `dropbench logs {ids[0]}`")
-    lost = f"{len(rows)} of {count_of(len(summary.rows), 'trial')} failed or cancelled"
-    return [*lines, f"{lost}: run `{retry}`, then this command again."] if rows else []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,20 +15,16 @@ from rich.progress import Progress
 from db.cli.output import opened, show_suite_table
 from db.report.formats.documents import as_json as to_json
 from db.report.formats.listing import print_trials
-from db.report.view.beside import opened_beside
-from db.report.view.build import build_view, resolve_cells
-from db.report.view.run_options import resolve_options
-from db.report.view.view import View
+from db.report.view.build import build_view
+from db.report.view.requests import SuiteTable
 from db.store.run_record import read_run_record
-from db.store.store import Store, open_store
-from harness.analysis import ANALYSES, analysis_of
+from db.store.store import Store
+from harness.analysis import ANALYSES
 from harness.analysis.options import Options
 from harness.errors import InputError, count_of
 from harness.files import write_atomic
 from harness.runs.run_directory import RunDirectory, Runs
 from harness.settings import Settings
-from harness.suites.cell import SuiteOptions
-from harness.suites.suite import Suite
 from jobs.queue.reconcile import refresh
 
 
@@ -62,91 +57,74 @@ def show_matching(words: str, kind: str, settings: Settings, *, as_json: bool) -
         raise typer.Exit(1)
 
 
-def show_suite(
-    suite: Suite, choice: SuiteOptions, settings: Settings, kind: str | None = None, *, as_json: bool = False,
-    strict: bool = False, beside: str | None = None,
+def show_table(
+    table: SuiteTable, settings: Settings, store: Store, own: Store, kind: str | None = None, *, as_json: bool = False,
+    strict: bool = False,
 ) -> bool:  # fmt: skip
-    """Analyze the trained trials of a suite, print its table, and draw its figure if it has one.
+    """Analyze the user's trained trials of a suite, print its table, and draw its figure if it has one.
 
-    `beside` is the location of a reference, whose results the table also shows (`db.reference.load.open_reference`).
-    If `strict`, a choice without any option is replaced as in `db.report.view.run_options.resolve_options`. Report
-    failed analyses on standard error, and return whether there are none. Errors as in `analyze_suite`.
+    `store` is the database of the table, and `own` the one that gets the measurements; they differ if the table has
+    reference trials, too. Report failed analyses on standard error, and return whether there are none. Errors as in
+    `analyze_table`.
     """
-    notes: list[str] = []
-    with open_store(settings.database) as store:
-        if strict:
-            kind = ANALYSES.entry(kind).name if kind is not None else None
-            refresh(store, settings)
-            resolved = resolve_options(suite, choice, settings, store)
-            choice, notes = resolved.choice, resolved.notes
-        failures = analyze_suite(suite, choice, settings, store, kind, strict=strict, notes=notes)
-        view = _view(suite, choice, settings, store, beside)
-        if as_json:
-            typer.echo(to_json(view))
-        else:
-            show_suite_table(view)
-        if suite.figure is not None:
-            from db.report.figures.figures import figure
+    failures = analyze_table(table, settings, own, kind, strict=strict)
+    view = build_view(table, store, settings.runs)
+    if as_json:
+        typer.echo(to_json(view))
+    else:
+        show_suite_table(view)
+    if view.suite.figure is not None:
+        from db.report.figures.figures import figure
 
-            try:
-                image = figure(view, settings.runs)
-            except InputError as error:
-                failures.append(str(error))
-            else:
-                file = settings.runs / "figures" / f"{suite.name.replace('/', '-')}.png"
-                file.parent.mkdir(parents=True, exist_ok=True)
-                write_atomic(file, image)
-                typer.echo(f"figure: {file}", err=True)
-    for line in (*notes, *failures):
+        try:
+            image = figure(view, settings.runs)
+        except InputError as error:
+            failures.append(str(error))
+        else:
+            file = settings.runs / "figures" / f"{view.suite.name.replace('/', '-')}.png"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(file, image)
+            typer.echo(f"figure: {file}", err=True)
+    for line in (*table.notes, *failures):
         typer.echo(line, err=True)
     return not failures
 
 
-def _view(suite: Suite, choice: SuiteOptions, settings: Settings, store: Store, beside: str | None) -> View:
-    if beside is None:
-        return build_view(suite, resolve_cells(suite, choice, settings, store), store, settings)
-    with opened_beside(suite, choice, settings, store, beside) as (tables, resolved):
-        return build_view(suite, resolved.cells, tables, settings)
-
-
-def analyze_suite(
-    suite: Suite, choice: SuiteOptions, settings: Settings, store: Store, kind: str | None, *, strict: bool = False,
-    notes: Sequence[str] = (),
-) -> list[str]:  # fmt: skip
-    """Run the missing analyses of a suite's trained trials, and `kind` on each even if no cell needs it.
+def analyze_table(
+    table: SuiteTable, settings: Settings, store: Store, kind: str | None = None, *, strict: bool = False
+) -> list[str]:
+    """Run the missing analyses of a table's trained trials, and `kind` on each even if no cell needs it.
 
     Each analysis is stored at once, so that an interrupted command can continue. Return one line per failed analysis.
 
     Raises:
-        InputError: an analysis is unknown, the suite does not have what the choice names, or, if `strict`, there is
-            nothing to analyze; it has the first of `notes` then.
+        InputError: an analysis is unknown, or, if `strict`, there is nothing to analyze.
     """
     kind = ANALYSES.entry(kind).name if kind is not None else None
-    required = _required_scalars(suite, choice, settings, store, kind)
+    required = _required_scalars(table, kind)
     trained = {key: names for key, names in required.items() if Runs(settings.runs)[key[0]].result() is not None}
-    if strict and not trained and (required or suite.figure is None):
+    shows_any = kind is not None or any(cell.cell.analysis for cell in table.cells)
+    if strict and not trained and (shows_any or table.request.suite.figure is None):
         states = [row.state for row in store.states([id for id, _ in required]).values()]
-        if not required:
+        if not shows_any:
             cause = f"its table shows no analysis: pass one of {', '.join(ANALYSES)}"
         elif done := states.count("succeeded"):
             cause = f"{count_of(done, 'trained trial')} not in {settings.runs}: set DROPBENCH_RUNS to their folder"
         else:
-            advice = next(iter(notes), f"run `dropbench run {suite.name}` with the same options")
+            advice = next(iter(table.notes), f"run `dropbench run {table.request.suite.name}`")
             cause = f"no trained trial in {settings.runs}: {advice}"
-        raise InputError(f"analyze {suite.name}: {cause}")
+        raise InputError(f"analyze {table.request.suite.name}: {cause}")
     return _run_missing(trained, settings)
 
 
-def _required_scalars(
-    suite: Suite, choice: SuiteOptions, settings: Settings, store: Store, kind: str | None
-) -> dict[tuple[str, str], set[str]]:
-    """Return the scalars that the cells need, by trial and analysis; for a swept cell, of the chosen candidate."""
+def _required_scalars(table: SuiteTable, kind: str | None) -> dict[tuple[str, str], set[str]]:
+    """Return the scalars that the user's cells need, by trial and analysis; of a sweep, of the chosen candidate."""
     required: dict[tuple[str, str], set[str]] = {}
-    for resolved in resolve_cells(suite, choice, settings, store):
-        metric, analysis = resolved.cell.metric, analysis_of(resolved.cell.metric)
+    for cell in (cell for cell in table.cells if cell.origin == "own"):
+        metric, analysis = cell.cell.metric, cell.cell.analysis
         for name in {analysis, kind} - {None}:
-            for trial in resolved.trials:
-                scalars = required.setdefault((trial.id, str(name)), set())
+            for id in cell.ids:
+                scalars = required.setdefault((id, str(name)), set())
                 if name == analysis:
                     scalars.add(metric.removeprefix(f"{analysis}/"))
     return required

@@ -1,38 +1,20 @@
-"""Resolve the options of the command line into trials."""
+"""Resolve the options of the command line into requests."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-from db.report.view.view import metric_of
 from harness.errors import InputError
 from harness.regularizers.spec import parse_scalar, parse_spec
 from harness.settings import Settings
-from harness.suites.cell import Cell, SuiteOptions
+from harness.suites.cell import SuiteOptions
 from harness.suites.search_space import parse_search, parse_space
-from harness.suites.suite import Suite, load_suite
-from harness.trials.plugins import make_trials
-from harness.trials.trial import Trial, TrialRequest
+from harness.suites.suite import load_suite
+from harness.trials.trial import TrialRequest
 from harness.validation import validated
 from jobs.cli.options import TrialOptions, with_folders
-
-
-@dataclass(frozen=True)
-class TrialRequestSet:
-    """The requested trials of a suite, or of one configuration (`suite` is None).
-
-    Attributes:
-        choice: the requested part of the suite.
-        items: each trial with the suite that requests it.
-        searched: cells whose trials Optuna requests (`jobs.queue.search`).
-    """
-
-    suite: Suite | None
-    choice: SuiteOptions
-    items: list[tuple[Trial, str | None]]
-    searched: list[Cell] = field(default_factory=list)
+from jobs.queue.request import Requested, request_configuration, request_suite
 
 
 def suite_options(options: TrialOptions, settings: Settings) -> tuple[Settings, SuiteOptions]:
@@ -48,13 +30,12 @@ def suite_options(options: TrialOptions, settings: Settings) -> tuple[Settings, 
         weights=options.weights,
         sweep=parse_space(options.sweep) if options.sweep else None,
         search=parse_search(options.search) if options.search else None,
-        fingerprints=tuple(options.fingerprint or ()),
     )
     return settings, choice
 
 
-def resolve_request(suite: str | None, options: TrialOptions, settings: Settings) -> TrialRequestSet:
-    """Resolve options into the trials of a suite, or of one configuration if no suite is named.
+def resolve_request(suite: str | None, options: TrialOptions, settings: Settings) -> Requested:
+    """Resolve options into the request of a suite, or of one configuration if no suite is named.
 
     Raises:
         InputError: an option is unknown, missing, or in conflict with another.
@@ -65,11 +46,7 @@ def resolve_request(suite: str | None, options: TrialOptions, settings: Settings
         raise InputError(f"--task {options.task}: suite {suite} defines it; use --task only without a SUITE")
     loaded = load_suite(suite)
     settings, choice = suite_options(options, settings)
-    cells = loaded.trials(choice, settings)
-    for cell, _ in cells:
-        metric_of(cell)  # before anything is trained
-    searched = [cell for cell, _ in cells if cell.sweep is not None and not cell.sweep.is_grid]
-    return TrialRequestSet(loaded, choice, [(trial, loaded.name) for _, trials in cells for trial in trials], searched)
+    return request_suite(loaded, choice, settings)
 
 
 def parse_overrides(items: Sequence[str] | None) -> dict[str, Any]:
@@ -83,7 +60,7 @@ def parse_overrides(items: Sequence[str] | None) -> dict[str, Any]:
     return overrides
 
 
-def _resolve_configuration(options: TrialOptions, settings: Settings) -> TrialRequestSet:
+def _resolve_configuration(options: TrialOptions, settings: Settings) -> Requested:
     for option, value in (("--sweep", next(iter(options.sweep or ()), None)), ("--search", options.search or None)):
         if value is not None:
             raise InputError(f"{option} {value}: a SUITE is required, as its cells are searched")
@@ -111,5 +88,4 @@ def _resolve_configuration(options: TrialOptions, settings: Settings) -> TrialRe
         "weights": options.weights,
     }
     request = validated(TrialRequest, fields, "trial")
-    trials = make_trials(request, range(options.seeds or 1), settings)
-    return TrialRequestSet(None, SuiteOptions(), [(trial, None) for trial in trials])
+    return request_configuration(request, range(options.seeds or 1), settings)

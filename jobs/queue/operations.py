@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from db.queries.recorded import trained_before
 from db.store.store import Enqueued, Store
-from harness.errors import InputError, UnsuitableError, count_of
-from harness.registry import warn
+from harness.errors import InputError, UnsuitableError
 from harness.runs.run_directory import BY_THE_USER, CANCELLED, RunDirectory, Runs
 from harness.settings import Settings
+from harness.suites.request import Request, write_request
 from harness.trials.task import TASKS
 from harness.trials.trial import Trial
 from jobs.queue.reconcile import ACTIVE, collect, import_results
+from jobs.queue.request import Requested
 from jobs.slurm import client
 from jobs.submission.submission import job_name, revoke
 from jobs.worker import slots
@@ -32,51 +31,58 @@ class Cancelled:
     stopping: list[str] = field(default_factory=list)
 
 
-def enqueue(store: Store, settings: Settings, items: Sequence[tuple[Trial, str | None]]) -> Enqueued:
-    """Enqueue trials, each with its suite; import the results of those that are trained already in `settings.runs`.
+def enqueue(
+    store: Store, settings: Settings, requested: Requested, left_out: Collection[str] = ()
+) -> tuple[Enqueued, Request]:
+    """Store a request, and queue its trials; import the results of those that are trained already in `settings.runs`.
 
-    A trial of a suite whose regularizer cannot work with its task or model is skipped with the reason. It is checked
-    again when it is enqueued again, as a later version may be able to run it.
+    The request's file is written whole before anything is queued. A trial of a suite whose regularizer cannot work with
+    its task or model is skipped with the reason. It is checked again when it is enqueued again, as a later version may
+    be able to run it.
+
+    Args:
+        store: the database.
+        settings: paths.
+        requested: the request and its trials.
+        left_out: ids of trials that are not queued, as a reference has them.
+
+    Returns:
+        the ids, and the request as it was stored.
 
     Raises:
-        InputError: the database or a run directory cannot be written, or a new trial is impossible.
+        InputError: the database, a run directory or the request's file cannot be written, or a new trial is impossible.
     """
-    unsuitable = _check_new(store, settings, items)
-    _report_earlier(store, [trial for trial, _ in items if trial.config_id not in unsuitable])
-    directories = [(Runs(settings.runs)[trial.id], suite) for trial, suite in items]
-    directories = [(directory, suite) for directory, suite in directories if directory.path.is_dir()]
-    if directories:
+    trials = [trial for id, trial in requested.trials.items() if id not in left_out]
+    unsuitable = _check_new(store, settings, trials, skips=bool(requested.request.suite.name))
+    request = requested.with_reasons(unsuitable).request
+    try:
+        write_request(settings.runs, request)
+    except OSError as error:
+        raise InputError(f"{error.filename}: {error.strerror}: expected a writable folder (DROPBENCH_RUNS)") from None
+    present = [directory for trial in trials if (directory := Runs(settings.runs)[trial.id]).path.is_dir()]
+    if present:
         with slots.dispatch_lock(settings.runs):
-            for directory, suite in directories:
+            for directory in present:
                 _withdraw_cancellation(directory)
-                with contextlib.suppress(InputError):  # reported when the trial is dispatched
-                    directory.add_suites([suite] if suite else [])
-    enqueued = store.enqueue(items, unsuitable)
-    import_results(store, settings, [trial.id for trial, _ in items])
-    return enqueued
+    enqueued = store.enqueue(trials, [request], unsuitable)
+    import_results(store, settings, [trial.id for trial in trials])
+    return enqueued, request
 
 
-def _report_earlier(store: Store, trials: Iterable[Trial]) -> None:
-    """Warn of new trials that were trained with earlier result versions."""
-    notes = trained_before(store, trials)
-    present = store.states(list(notes)) if notes else {}
-    for note, count in Counter(text for id, text in notes.items() if id not in present).items():
-        kept = "are trained again as other trials; `dropbench results` lists both"
-        warn(f"{count_of(count, 'trial')} {'was' if count == 1 else 'were'} {note}: they {kept}")
+def _check_new(store: Store, settings: Settings, trials: Sequence[Trial], *, skips: bool) -> dict[str, str]:
+    """Check the new and skipped trials; return why configurations are skipped, by their ids.
 
-
-def _check_new(store: Store, settings: Settings, items: Sequence[tuple[Trial, str | None]]) -> dict[str, str]:
-    """Check the new and skipped trials; return why configurations are skipped, by their ids."""
-    present = store.states([trial.id for trial, _ in items])
-    new = [item for item in items if item[0].id not in present or present[item[0].id].state == "skipped"]
-    alone = {trial.config_id for trial, suite in new if suite is None}
+    Without `skips`, an unsuitable regularizer is an error.
+    """
+    present = store.states([trial.id for trial in trials])
+    new = [trial for trial in trials if trial.id not in present or present[trial.id].state == "skipped"]
     unsuitable: dict[str, str] = {}
-    for trial in {trial.config_id: trial for trial, _ in new}.values():  # seeds make no difference
+    for trial in {trial.config_id: trial for trial in new}.values():  # seeds make no difference
         try:
             TASKS.get(trial.task).check(trial)
             require_readable(trial, settings)
         except UnsuitableError as error:
-            if trial.config_id in alone:
+            if not skips:
                 raise
             unsuitable[trial.config_id] = str(error)
     return unsuitable

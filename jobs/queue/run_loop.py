@@ -10,18 +10,21 @@ import math
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from socket import gethostname
 
 from db.store.store import Store, SubmissionRow, TrialRow
+from db.tuning.select import is_pruned
+from harness.errors import count_of
 from harness.settings import Settings
-from harness.suites.cell import Cell
+from harness.suites.request import Request
 from harness.trials.trial import FINAL_STATES, Trial
 from jobs.queue.operations import requeue_exhausted
 from jobs.queue.progress_bar import ProgressBar
 from jobs.queue.reconcile import collect
+from jobs.queue.request import Requested
 from jobs.queue.search import Searches
 from jobs.submission.dispatch import Plan, dispatch, local_workers
 from jobs.worker import slots
@@ -43,11 +46,13 @@ class RunSummary:
 
     Attributes:
         rows: the trials, as the database has them now.
+        request: the request, as it was stored.
         trained: number of trials that were not done before.
         interrupted: whether Ctrl-C ended the run.
     """
 
     rows: dict[str, TrialRow]
+    request: Request
     trained: int = 0
     interrupted: bool = False
 
@@ -55,52 +60,56 @@ class RunSummary:
         """Return the rows in these states."""
         return [row for row in self.rows.values() if row.state in states]
 
+    def failures(self) -> list[str]:
+        """Return one line per cause of failed trials, and one with the next command; none if no trial failed."""
+        rows = [row for row in self.in_states("failed", "cancelled") if not is_pruned(row)]
+        causes: dict[str, list[str]] = {}
+        for row in rows:
+            causes.setdefault(f"{row.state}: {row.reason or 'cause unknown'}", []).append(row.id)
+        lines = []
+        for cause, ids in causes.items():
+            more = f" and {len(ids) - 1} more" if len(ids) > 1 else ""
+            lines.append(f"{ids[0]}{more} {cause}; see `dropbench logs {ids[0]}`")
+        lost = f"{len(rows)} of {count_of(len(self.rows), 'trial')} failed or cancelled"
+        retry = f"dropbench retry {self.request.suite.name or 'failed'}"
+        return [*lines, f"{lost}: run `{retry}`, then this command again."] if rows else []
+
 
 def run(
     store: Store,
     settings: Settings,
-    items: Sequence[tuple[Trial, str | None]],
+    requested: Requested,
     plan: Plan,
-    searched: Sequence[Cell] = (),
+    *,
+    left_out: Collection[str] = (),
     bar: type[ProgressBar] = ProgressBar,
-    on_enqueued: Callable[[], None] = lambda: None,
 ) -> RunSummary:
-    """Run trials, each with its suite, to their end on this machine; request those of `searched` as results come in.
+    """Run the trials of a request to their end on this machine; request those of its searches as results come in.
 
-    `on_enqueued` is called when the trials have been found to be possible, and are queued.
+    Trials in `left_out` are part of the request, and are not run.
 
     Raises:
         InputError: the database or the runs folder cannot be written; running workers continue.
     """
     with local_workers(settings, plan) as workers:
         plan = replace(plan, will_poll=True, workers=workers)
-        return _run(store, settings, items, plan, searched, bar, on_enqueued)
+        return _run(store, settings, Searches(store, settings, requested, left_out), plan, bar)
 
 
-def _run(
-    store: Store,
-    settings: Settings,
-    items: Sequence[tuple[Trial, str | None]],
-    plan: Plan,
-    searched: Sequence[Cell],
-    bar: type[ProgressBar],
-    on_enqueued: Callable[[], None],
-) -> RunSummary:
-    trials = {trial.id: trial for trial, _ in items}
+def _run(store: Store, settings: Settings, searches: Searches, plan: Plan, bar: type[ProgressBar]) -> RunSummary:
+    left_out = searches.left_out
     if plan.executor == "local" and plan.workers is not None:
-        known = store.states(list(trials))
-        new = [trial for id, trial in trials.items() if id not in known or known[id].state not in FINAL_STATES]
-        if new:  # while another core checks the trials
+        known = store.states(list(searches.trials))
+        unfinished = {id for id in searches.trials if id not in known or known[id].state not in FINAL_STATES}
+        if new := [searches.trials[id] for id in unfinished.difference(left_out)]:  # while another core checks them
             plan.workers.prepare(new)
-    searches = Searches(store, settings, searched, trials)
-    searches.enqueue(items)
-    on_enqueued()
+    trials = {id: trial for id, trial in searches.start().items() if id not in left_out}
     requeue_exhausted(store, list(trials))
     collect(store, settings)
     trials |= searches.ask()
     rows = store.states(list(trials))
     done = {id for id, row in rows.items() if row.state in FINAL_STATES}
-    summary = RunSummary(rows, trained=len(trials) - len(done))
+    summary = RunSummary(rows, searches.request, trained=len(trials) - len(done))
     if summary.trained:
         slots.check_writable(settings.runs)
         with bar(settings.runs, trials, done, bars=plan.executor != "debug") as progress:

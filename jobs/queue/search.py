@@ -1,11 +1,12 @@
 """Hyperparameter searches while trials run: request the next candidates, and cancel those that the pruner rejects.
 
-All state is in the database, so that another process can continue a search.
+All state is in the database, so that another process can continue a search. The next candidates of cells are a request
+that extends the first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import sqlalchemy
@@ -14,21 +15,24 @@ from db.schema.connection import reading
 from db.schema.tables import Metrics
 from db.store.rows import in_list
 from db.store.store import Enqueued, Store
-from db.tuning.select import PRUNED, Candidate, is_pruned, select
+from db.tuning.propose import propose
+from db.tuning.select import PRUNED, Candidate, is_pruned
+from harness.clock import utc_now_iso
 from harness.settings import Settings
-from harness.suites.cell import Cell
+from harness.suites.request import Request, RequestedCandidate, RequestedCell
+from harness.suites.search_space import Params
 from harness.trials.trial import FINAL_STATES, Trial
 from jobs.queue.operations import cancel, enqueue
 from jobs.queue.reconcile import collect
+from jobs.queue.request import Requested, candidate_of
 
 
 @dataclass
 class _SearchedCell:
-    """A cell, its open trials by id, its remaining candidates, and the data of its last replay."""
+    """A cell with its known candidates, the ids of its open trials, and the data of its last replay."""
 
-    cell: Cell
-    open: dict[str, Trial] = field(default_factory=dict)
-    remaining: int = 0
+    cell: RequestedCell
+    open: list[str] = field(default_factory=list)
     replayed: object = None
 
     @property
@@ -37,28 +41,48 @@ class _SearchedCell:
 
 
 class Searches:
-    """The searches of some cells by Optuna, restored from the database; trials in `others` are never pruned.
+    """A request, and the searches of its cells by Optuna, restored from the database.
 
     Attributes:
+        request: the request as it was stored, when `start` has returned.
+        trials: the trials of the request and of the candidates that were proposed since, by id.
         enqueued: ids of all trials that were enqueued here.
     """
 
-    def __init__(self, store: Store, settings: Settings, cells: Sequence[Cell], others: Collection[str] = ()) -> None:
-        self.store, self.settings = store, settings
-        self.searched = [_SearchedCell(cell) for cell in cells]
-        self.others = frozenset(others)
+    def __init__(self, store: Store, settings: Settings, requested: Requested, left_out: Collection[str] = ()) -> None:
+        self.store, self.settings, self.left_out = store, settings, left_out
+        self.request: Request = requested.request
+        self.trials = dict(requested.trials)
+        self.others = dict.fromkeys(requested.trials)  # never pruned
+        self.asked = set(requested.trials)
+        self.searched = [
+            _SearchedCell(cell) for cell in requested.request.cells if cell.sweep is not None and not cell.sweep.is_grid
+        ]
         self.pruned: set[str] = set()
         self.enqueued = Enqueued([], [], [])
 
     @property
     def remaining(self) -> int:
         """Return the number of candidates still to come, of all cells."""
-        return sum(searched.remaining for searched in self.searched)
+        return sum(searched.cell.remaining for searched in self.searched)
 
-    def enqueue(self, items: Sequence[tuple[Trial, str | None]]) -> None:
-        """Enqueue trials, each with its suite; errors as in `jobs.queue.operations.enqueue`."""
-        for name, ids in vars(enqueue(self.store, self.settings, items)).items():
-            getattr(self.enqueued, name).extend(ids)
+    def start(self) -> dict[str, Trial]:
+        """Store the request with the candidates that are known, and enqueue its trials.
+
+        Returns:
+            the trials of cells without a search, and the open ones of the others, by id.
+
+        Raises:
+            InputError: as `jobs.queue.operations.enqueue`; or Optuna is not installed, or a candidate's trials cannot
+                be created here.
+        """
+        for searched in self.searched:
+            self._replay(searched)
+        known = {searched.cell.position: searched.cell for searched in self.searched}
+        cells = [known.get(cell.position, cell) for cell in self.request.cells]
+        trials = {id: self.trials[id] for id in self.others} | self._opened(self.searched)
+        self.request = self._enqueue(self.request, cells, trials)
+        return trials
 
     def ask(self) -> dict[str, Trial]:
         """Enqueue the next candidates of cells whose requested trials have ended, and cancel pruned candidates.
@@ -67,48 +91,77 @@ class Searches:
             the newly open trials by id, queued or about to end.
 
         Raises:
-            InputError: Optuna is not installed, or a candidate's trials cannot be created here.
+            InputError: a candidate's trials cannot be created here.
         """
         new: dict[str, Trial] = {}
-        while opened := self._update():
+        while grown := self._update():
             # Results of earlier runs are imported at once and may complete the batch.
-            self.enqueue([item for item in opened if item[0].id not in self.pruned])
-            new |= {trial.id: trial for trial, _ in opened}
+            opened = self._opened(grown)
+            extension = self.request.model_copy(update={"extends": self.request.id, "created_at": utc_now_iso()})
+            self._enqueue(extension, [searched.cell for searched in grown], opened)
+            new |= opened
         return new
 
-    def _update(self) -> list[tuple[Trial, str | None]]:
-        """Replay the cells with new data; return the newly open trials, each with its suite."""
+    def _opened(self, cells: Iterable[_SearchedCell]) -> dict[str, Trial]:
+        """Return the open trials of cells that were not returned before."""
+        ids = [id for searched in cells for id in searched.open if id not in self.asked]
+        self.asked.update(ids)
+        return {id: self.trials[id] for id in ids}
+
+    def _enqueue(self, request: Request, cells: Sequence[RequestedCell], trials: Mapping[str, Trial]) -> Request:
+        kept = {id: trial for id, trial in trials.items() if id not in self.pruned}
+        requested = Requested(request.model_copy(update={"cells": tuple(cells)}), kept)
+        enqueued, stored = enqueue(self.store, self.settings, requested, self.left_out)
+        for name, added in vars(enqueued).items():
+            getattr(self.enqueued, name).extend(added)
+        return stored
+
+    def _update(self) -> list[_SearchedCell]:
+        """Replay the cells with new data; return those that have new candidates."""
         if any(searched.prunes for searched in self.searched):
             collect(self.store, self.settings, thorough=True)
-        before = {id for searched in self.searched for id in searched.open}
+        grown = []
         for searched in self.searched:
-            states = {id: row.state for id, row in self.store.states(list(searched.open)).items()}
-            data = (states, self._count_dev_points(searched.open) if searched.prunes else 0)
+            before = len(searched.cell.candidates)
+            data = self._data(searched)
+            states = data[0]
             if data != searched.replayed and (searched.prunes or FINAL_STATES.issuperset(states.values())):
-                searched.replayed = data
                 self._replay(searched)
-        return [
-            (trial, searched.cell.suite)
-            for searched in self.searched
-            for id, trial in searched.open.items()
-            if id not in before
-        ]
+            if len(searched.cell.candidates) > before:
+                grown.append(searched)
+        return grown
+
+    def _data(self, searched: _SearchedCell) -> tuple[dict[str, str], int]:
+        """Return what a replay depends on: the states of the open trials, and the number of their dev scores."""
+        states = {id: str(row.state) for id, row in self.store.states(searched.open).items()}
+        return states, self._count_dev_points(searched.open) if searched.prunes else 0
 
     def _replay(self, searched: _SearchedCell) -> None:
-        selection = select(searched.cell, self.settings, self.store)
-        searched.remaining = selection.remaining
-        trials = {
-            trial.id: trial for candidate in selection.candidates if not candidate.settled for trial in candidate.trials
-        }
+        def make(params: Params) -> RequestedCandidate:
+            trials = searched.cell.with_params(params).trials(self.settings)
+            self.trials |= {trial.id: trial for trial in trials}
+            return candidate_of(params, trials)
+
+        data = self._data(searched)
+        metrics = self.request.metrics[searched.cell.request.task]
+        selection = propose(searched.cell, make, metrics, self.store)
+        candidates = tuple(
+            RequestedCandidate(params=dict(each.params), config=each.config, trials=each.ids)
+            for each in selection.candidates
+        )
+        update = {"candidates": candidates, "remaining": selection.remaining}
+        searched.cell = searched.cell.model_copy(update=update)
+        searched.replayed = data
         for candidate, reason in selection.to_prune:
             self._prune(searched, candidate, reason)
-        rows = self.store.states(list(trials))
-        searched.open = {id: trial for id, trial in trials.items() if id not in rows or not is_pruned(rows[id])}
+        ids = [id for candidate in selection.candidates if not candidate.settled for id in candidate.ids]
+        rows = self.store.states(ids)
+        searched.open = [id for id in ids if id not in rows or not is_pruned(rows[id])]
 
     def _prune(self, searched: _SearchedCell, candidate: Candidate, reason: str) -> None:
         """Cancel the trials of a candidate, unless another cell or suite requests one of them."""
-        ids = [trial.id for trial in candidate.trials]
-        requested = self.others.union(*(other.open for other in self.searched if other is not searched))
+        ids = candidate.ids
+        requested = set(self.others).union(*(other.open for other in self.searched if other is not searched))
         suites = {name for names in self.store.suites(ids).values() for name in names}
         if requested.isdisjoint(ids) and suites <= {searched.cell.suite} and not self.pruned.issuperset(ids):
             self.pruned.update(ids)

@@ -233,15 +233,13 @@ def _claim(
     """Create the run directories except those in `created`, then claim the trials; return the claimed ones."""
     Path(submission.folder).mkdir(parents=True, exist_ok=True)
     missing = [id for id in ids if id not in created]
-    suites = store.suites(missing)
     with synced_together(settings.runs) if len(missing) > MAX_SEPARATE_SYNCS else contextlib.nullcontext():
-        for id, trial in store.trials(missing).items():
+        for trial in store.trials(missing).values():
             with contextlib.suppress(InputError):  # the worker skips damaged directories, and `collect` fails them
                 directory = RunDirectory.create(settings.runs, trial)
                 with directory.lock() as locked:
                     if locked:
                         remove_temp_files(directory.path)
-                directory.add_suites(suites.get(id, []))
     return store.intend(ids, submission)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -118,7 +118,8 @@ def test_none_and_ratio_0_train_like_the_original_model(family: Family, model: n
     model.train()
     state = {key: value.clone() for key, value in model.state_dict().items()}
     outputs = []
-    for regularizer, params in ((None, {}), ("none", {}), ("dropkey", {"ratio": 0.0})):
+    choices: list[tuple[str | None, dict[str, Any]]] = [(None, {}), ("none", {}), ("dropkey", {"ratio": 0.0})]
+    for regularizer, params in choices:
         model.load_state_dict(state)  # restores running statistics of normalization
         if regularizer is not None:
             bind(model, regularizer, **params)

@@ -22,12 +22,14 @@ from db.store.store import Store, open_store
 from harness.cli.main import run
 from harness.regularizers.spec import RegularizerSpec
 from harness.runs.run_directory import RunDirectory
+from harness.suites.request import write_request
 from harness.trials import plugins
 from harness.trials.plugins import load_plugins
 from harness.trials.task import TASKS
 from harness.trials.trial import DataRef, Trial
 from tests.jobs.workplace import PLUGIN
 from tests.patience import PATIENCE, wait
+from tests.requests import named
 
 STARTED, ENDED = "2026-01-02T03:04:05.000+00:00", "2026-01-02T03:05:05.000+00:00"
 
@@ -54,8 +56,8 @@ def _directory(
     losses: Sequence[float] = (),
 ) -> RunDirectory:
     directory = RunDirectory.create(runs, trial)
-    if suites:
-        directory.add_suites(list(suites))
+    for suite in suites:
+        write_request(runs, named(suite, trial))
     for step, loss in enumerate(losses):
         directory.append_event("train", step=step, loss=loss, lr=0.01)
     for number, content in enumerate(attempts, 1):

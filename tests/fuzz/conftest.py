@@ -16,6 +16,7 @@ from harness.suites.cell import SuiteOptions
 from harness.suites.suite import load_suite
 from harness.trials import plugins
 from harness.trials.task import TASKS
+from jobs.queue.request import request_suite
 from tests.fuzz.hostile import call
 from tests.jobs.workplace import PLUGIN, SUITE
 
@@ -39,10 +40,9 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.chdir(folder)
         Path("tiny.yaml").write_text(SUITE, encoding="utf-8")
         assert call("enqueue", "tiny.yaml").code == 0
-        cells = load_suite("tiny.yaml").trials(SuiteOptions(), Settings.from_environment())
-        for number, trial in enumerate(trial for _, trials in cells for trial in trials):
+        requested = request_suite(load_suite("tiny.yaml"), SuiteOptions(), Settings.from_environment())
+        for number, trial in enumerate(requested.trials.values()):
             directory = RunDirectory.create(Path("runs"), trial)
-            directory.add_suites(["tiny"])
             if number < 2:
                 directory.write_result({"metrics": {"test/accuracy": 80.0 + number}, "format": 1})
         assert call("db", "rebuild").code == 0

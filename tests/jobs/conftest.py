@@ -17,6 +17,7 @@ from harness.trials.task import TASKS
 from harness.trials.trial import Trial, TrialRequest
 from jobs.queue.operations import enqueue
 from tests.jobs.workplace import PLUGIN, Workplace
+from tests.requests import requested
 
 
 @pytest.fixture(scope="session")
@@ -67,7 +68,7 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def queue(place: Workplace, tiny: Callable[..., list[Trial]]) -> Iterator[Store]:
     """Return a database with four queued trials."""
     with open_store(place.database) as store:
-        enqueue(store, place.settings, [(trial, "tiny") for trial in tiny(seeds=4)])
+        enqueue(store, place.settings, requested("tiny", *tiny(seeds=4)))
         yield store
 
 

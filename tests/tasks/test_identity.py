@@ -114,7 +114,7 @@ def test_trials_that_differ_in_one_thing_are_never_mixed(
             resolve_data(first, here.settings)
     for trial, value in ((first, 10.0), (second, 20.0)):
         metrics: list[Any] = [("test/accuracy", -1, value), ("train/loss", 0, value)]
-        store.record([RunRecord(trial, "succeeded", None, ["mine"], [], metrics)])
+        store.record([RunRecord(trial, "succeeded", None, [], metrics)])
     ids = [first.id, second.id]
     alone = results(store, ids=ids)
     assert {(row["mean"], row["n"]) for row in alone} == {(10.0, 1), (20.0, 1)}

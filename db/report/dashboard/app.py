@@ -85,7 +85,7 @@ def make_app(settings: Settings, get_activity: Callable[[Store, Settings], Any])
         return respond
 
     def suite(request: Request) -> Page:
-        return suite_page(live, request.query_params.get("name", ""), request.query_params.get("variant"))
+        return suite_page(live, request.query_params.get("name", ""), request.query_params.get("request"))
 
     routes = [
         Route("/", endpoint(lambda request: overview_page(live))),

@@ -13,7 +13,8 @@ from db.report.dashboard.live import Live
 from db.report.page.details import duration, time_text
 from db.report.page.limits import Limits
 from db.schema.connection import reading
-from db.schema.tables import Attempts, Memberships, Trials
+from db.schema.tables import Attempts, Trials
+from db.store.requests import MEMBERS, in_suites
 from harness.regularizers.spec import spec_label
 from harness.trials.trial import TRIAL_STATES
 
@@ -77,10 +78,11 @@ def suites(live: Live) -> list[SuiteProgress]:
 
 def _count_trials(live: Live) -> dict[str | None, dict[str, int]]:
     """Return the number of trials by suite and state; those of no suite by None."""
-    query = select(Memberships.c.suite, Trials.c.state, func.count()).join_from(Trials, Memberships, isouter=True)
+    members = MEMBERS.c.trial == Trials.c.id
+    query = select(MEMBERS.c.suite, Trials.c.state, func.count()).join_from(Trials, MEMBERS, members, isouter=True)
     counts: dict[str | None, dict[str, int]] = {}
     with reading(live.base.engine) as connection:
-        for name, state, number in connection.execute(query.group_by(Memberships.c.suite, Trials.c.state)):
+        for name, state, number in connection.execute(query.group_by(MEMBERS.c.suite, Trials.c.state)):
             counts.setdefault(name, {})[state] = number
     return counts
 
@@ -105,8 +107,7 @@ def _mean_duration(live: Live, name: str) -> float | None:
     """Return the mean duration of a suite's finished attempts in seconds; None if there are none."""
     query = (
         select(Attempts.c.started_at, Attempts.c.ended_at)
-        .join(Memberships, Memberships.c.trial_id == Attempts.c.trial_id)
-        .where(Memberships.c.suite == name, Attempts.c.state == "succeeded")
+        .where(Attempts.c.trial_id.in_(in_suites([name])), Attempts.c.state == "succeeded")
         .limit(SAMPLE_SIZE)
     )
     with reading(live.base.engine) as connection:

@@ -11,10 +11,8 @@ from urllib.parse import urlencode
 from sqlalchemy import select
 
 from db.queries.marks import flatten
-from db.queries.results import results
 from db.report.dashboard import overview
 from db.report.dashboard.live import Live
-from db.report.formats.listing import results_table
 from db.report.page.analyses import ANALYSES
 from db.report.page.charts import Group, band_chart
 from db.report.page.details import differences, run_details
@@ -22,12 +20,11 @@ from db.report.page.document import chart_groups, page_content
 from db.report.page.limits import Limits
 from db.report.page.records import Record, load_curves, load_records, merge_seeds
 from db.report.page.templates import environment
-from db.report.view.variants import Variant, variants, view_of
+from db.report.view.build import build_view
+from db.report.view.requests import RequestTable, SuiteTable, resolve, tables_of
 from db.schema.connection import reading
 from db.schema.tables import Configs
-from harness.errors import InputError
 from harness.regularizers.spec import spec_label
-from harness.suites.suite import Suite
 from harness.trials.trial import FINAL_STATES, DataRef
 
 SUITE_CACHE_S = 6.0
@@ -66,51 +63,39 @@ def overview_page(live: Live) -> Page:
     return Page("DropBench", "", "DropBench", "All trials of this database", regions)
 
 
-def suite_address(name: str, variant: str | None = None) -> str:
+def suite_address(name: str, request: str | None = None) -> str:
     """Return the address of a suite's page."""
-    return f"/suite?{urlencode({'name': name, **({'variant': variant} if variant else {})})}"
+    return f"/suite?{urlencode({'name': name, **({'request': request} if request else {})})}"
 
 
 def suite_page(live: Live, name: str, key: str | None) -> Page:
-    """Return the page of a suite, for one of its variants; raise NotFound if the suite or the variant has no trials."""
+    """Return the page of a suite, of one of its tables; raise NotFound if the suite or the table has no trials."""
     progress = next((suite for suite in overview.suites(live) if suite.name == name), None)
     if progress is None:
         raise NotFound(name)
-    suite, choices = live.cached(("variants", name), lambda: variants(name, live.base))
-    selected = next((variant for variant in choices if key in (variant.key, None)), None)
-    if key is not None and selected is None:
-        raise NotFound(key)
-    header = _region("progress", suite=progress, variants=choices, selected=selected, address=suite_address)
-    regions = _suite_regions(live, suite, selected) if suite is not None and selected is not None else None
-    if regions is None or suite is None:
-        return Page(name, name, name, "", {"progress": header, "table": _plain_results(live, name)})
-    return Page(f"{name}: {suite.title}", name, suite.title, suite.source, {"progress": header, **regions})
+    tables = live.cached(("tables", name), lambda: tables_of(live.base, name))
+    selected = next((table for table in tables if key in (table.newest.id, None)), None)
+    if selected is None:
+        raise NotFound(key or name)
+    header = _region("progress", suite=progress, tables=tables, selected=selected, address=suite_address)
+    suite = selected.newest.suite
+    regions = {"progress": header, **_suite_regions(live, selected)}
+    return Page(f"{name}: {suite.title}", name, suite.title, suite.source, regions)
 
 
-def _suite_regions(live: Live, suite: Suite, variant: Variant) -> Mapping[str, str] | None:
-    """Return the regions of a suite's table; None if its task is not registered."""
-    active = any(id in live.store.observed for trials in variant.trials.values() for _, id in trials)
+def _suite_regions(live: Live, table: RequestTable) -> Mapping[str, str]:
+    """Return the regions of a suite's table."""
+    active = not table.trials().isdisjoint(live.store.observed)
 
-    def render() -> Mapping[str, str] | None:
-        try:
-            view = view_of(suite, variant, live.store, live.settings)
-        except InputError:
-            return None
-        content = page_content(view, live.store, live.runs, full=False)
+    def render() -> Mapping[str, str]:
+        shown = SuiteTable(table.requests, resolve(table, live.store))
+        content = page_content(build_view(shown, live.store, live.runs), live.store, live.runs, full=False)
         groups = {group.id: group for group in chart_groups(content.view, live.store, live.runs)}
         regions = {"table": _region("table", content=content)}
         regions |= {f"plot-{id}": _region("plot", group=groups[id]) if id in groups else "" for id in CHARTS}
         return {**regions, "cells": _region("cells", content=content)}
 
-    return live.cached(("suite", suite.name, variant.key), render, seconds=SUITE_CACHE_S if active else 0.0)
-
-
-def _plain_results(live: Live, name: str) -> str:
-    """Return the results of a suite whose file or task is missing on this machine."""
-    rows = [row for row in results(live.base, [f"suite={name}"]) if row["suite"] == name]
-    table = results_table(rows)
-    shown, omitted = table.texts[:1000], max(0, len(table.lines) - 1000)
-    return _region("listing", above=table.above, header=table.header, rows=shown, omitted=omitted)
+    return live.cached(("suite", table.newest.id), render, seconds=SUITE_CACHE_S if active else 0.0)
 
 
 def trial_page(live: Live, id: str) -> Page:

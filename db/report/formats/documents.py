@@ -98,7 +98,7 @@ def _record(result: CellResult, view: View) -> dict[str, Any]:
             {
                 "params": dict(candidate.params),
                 **_fields(candidate, "state", "reason", "dev", "n"),
-                "trials": [trial.id for trial in candidate.trials],
+                "trials": list(candidate.ids),
             }
             for candidate in result.candidates
         ],

@@ -131,7 +131,7 @@ def _mean_entries(result: CellResult, grid: TextTable) -> tuple[Entry, Entry]:
     mark = grid.cite(incomplete(result))
     if result.n == 0:
         order = ("failed", "running", "submitted", "queued", "cancelled", "skipped", "not run", "not analyzed")
-        state = next((state for state in order if state in states), "skipped" if result.reason else "no number")
+        state = next((state for state in order if state in states), "no number")
         return Entry(state + mark), Entry()
     count = str(result.n) if result.n == len(result.seeds) else f"{result.n}/{len(result.seeds)}{mark}"
     return Entry(mean_std(result.mean, result.std, result.metric), result.best), Entry(count)

@@ -11,15 +11,12 @@ from db.report.formats.numbers import SIGNIFICANT, format_metric
 from db.report.view.cells import CellResult
 from db.report.view.notes import lost_candidates, progress_text, recipe_lines, selection_lines
 from db.report.view.view import View, baselines
-from harness.suites.search_space import RECIPE_PREFIX
 
 
 def incomplete(result: CellResult) -> str | None:
     """Return a note on the seeds without a number; None if there are none or their common state says enough."""
     if result.hidden and result.chosen is not None:
         return "hidden"
-    if result.reason:
-        return result.reason
     if result.selection is not None and result.chosen is None:
         return "; ".join(filter(None, [progress_text(result.selection), lost_candidates(result.selection)]))
     groups: dict[tuple[str, str | None], list[int]] = {}
@@ -50,8 +47,8 @@ def about(view: View, *, intervals: bool = True) -> list[str]:
     if view.versions:
         lines.append(f"trained with different versions: {view.versions}")
     lines += [*view.outdated, *view.reference]
-    if overrides := _overrides(view):
-        lines.append(f"recipe overridden: {', '.join(overrides)}")
+    if overrides := view.request.options.overrides:
+        lines.append(f"recipe overridden: {', '.join(f'{key}={value}' for key, value in overrides.items())}")
     return lines
 
 
@@ -120,20 +117,3 @@ def _floor_lines(view: View) -> list[str]:
         texts = (f"{format_metric(value, metric)} {name}" for name, value in order)
         lines.append(f"floor: {key[0]}, test {metric.name}: {', '.join(texts)}")
     return lines
-
-
-def _overrides(view: View) -> list[str]:
-    """Return the overrides that neither the preset nor the suite sets itself."""
-    suite = view.suite
-    axes = (*suite.rows, *suite.columns)
-    declared = [suite.trial.get("overrides", {}), *(axis.trial.get("overrides", {}) for axis in axes)]
-    declared += [axis.presets.get(view.preset, {}) for axis in axes]
-    declared += [suite.presets[view.preset].overrides] if view.preset in suite.presets else []
-    texts = [
-        f"{key}={value}"
-        for result in view.cells.values()
-        for key, value in result.cell.request.overrides.items()
-        if f"{RECIPE_PREFIX}{key}" not in (result.chosen or ())
-        and not any(key in overrides and overrides[key] == value for overrides in declared)
-    ]
-    return list(dict.fromkeys(texts))

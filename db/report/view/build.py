@@ -1,4 +1,4 @@
-"""Build the view of a suite from its cells, the database and the run directories."""
+"""Build the view of a suite's table from its cells, the database and the run directories."""
 
 from __future__ import annotations
 
@@ -7,41 +7,41 @@ from dataclasses import replace
 from pathlib import Path
 
 from db.queries.marks import reference_notes, subset_notes
-from db.queries.recorded import AmbiguousFilesError, RecordedTrials, trials_of
 from db.reference.describe import describe
 from db.report.view.cells import CellTrials
+from db.report.view.requests import SuiteTable
 from db.report.view.view import View, build
 from db.schema.connection import reading
 from db.store.store import Store
-from db.tuning.select import Selection, select
-from harness.errors import InputError
-from harness.settings import Settings
-from harness.suites.cell import Cell, SuiteOptions
-from harness.suites.suite import Suite
+from db.tuning.select import Selection
 
 
-def build_view(
-    suite: Suite, cells: Sequence[CellTrials], store: Store, settings: Settings, *, peek: bool = False
-) -> View:
-    """Return the results of a suite's cells, with the notes of their runs on subsets of the data.
+def build_view(table: SuiteTable, store: Store, runs: Path, *, peek: bool = False) -> View:
+    """Return the results of a table's cells, with the notes of their runs on subsets of the data.
 
     In a tuned preset no test score of a column is read before all of its candidates are done, unless `peek` is true.
+
+    Args:
+        table: the cells with their trials.
+        store: the database.
+        runs: folder of the run directories.
+        peek: read the scores of unfinished columns.
     """
-    unfinished = choosing(suite, cells)
+    unfinished = choosing(table)
+    cells = table.cells
     if not peek:
         cells = [replace(cell, hidden=_column(cell) in unfinished) for cell in cells]
-    view = with_subsets(build(suite, cells, store), settings.runs, store)
-    origin = describe(store, settings.runs, [id for cell in cells for id in cell.ids])
+    view = with_subsets(build(table.request, cells, store), runs, store)
+    origin = describe(store, runs, [id for cell in cells for id in cell.ids])
     return replace(view, notices=tuple(unfinished.values()), reference=origin)
 
 
-def choosing(suite: Suite, cells: Sequence[CellTrials]) -> dict[tuple[str, str], str]:
+def choosing(table: SuiteTable) -> dict[tuple[str, str], str]:
     """Return the progress of the candidates by column and origin, for unfinished columns of a tuned preset."""
-    preset = suite.presets.get(cells[0].cell.request.preset) if cells else None
-    if preset is None or not preset.tuned:
+    if not table.request.tuned:
         return {}
     columns: dict[tuple[str, str], list[Selection]] = {}
-    for cell in cells:
+    for cell in table.cells:
         if cell.selection is not None:
             columns.setdefault(_column(cell), []).append(cell.selection)
     return {
@@ -81,44 +81,3 @@ def with_subsets(view: View, runs: Path, store: Store | None = None) -> View:
         for position, result in view.cells.items()
     }
     return replace(view, cells=cells)
-
-
-def resolve_cells(suite: Suite, options: SuiteOptions, settings: Settings, store: Store) -> list[CellTrials]:
-    """Return the cells with their trials; cells whose data set is missing have the reason instead.
-
-    Data that are not on this machine count as present if the database has trials on one version of them.
-
-    Raises:
-        InputError: the options do not fit the suite, or none of its data sets is present, or the database has trials
-            on several versions of one.
-    """
-    cells: list[CellTrials] = []
-    errors: dict[str, InputError] = {}
-    recorded = RecordedTrials(store)
-    for cell in list(suite.cells(options)):
-        try:
-            cells.append(resolve_cell(cell, settings, store, recorded))
-        except AmbiguousFilesError:
-            raise
-        except InputError as error:
-            errors.setdefault(cell.request.data, error)
-            cells.append(CellTrials(cell, (), str(error)))
-    # If other cells have trials on the same data, the error is not about missing data.
-    available = {cell.cell.request.data for cell in cells if cell.reason is None}
-    for data, missing in errors.items():
-        if data in available or not available:
-            raise missing
-    return cells
-
-
-def resolve_cell(cell: Cell, settings: Settings, store: Store, recorded: RecordedTrials) -> CellTrials:
-    """Return a cell with its trials, of a sweep the selected ones; raise InputError if they cannot be created here."""
-    if cell.sweep is None:
-        return CellTrials(cell, trials_of([cell], settings, recorded)[0])
-    selection = select(cell, settings, store, recorded)
-    if selection.skipped:
-        first = selection.candidates[0]  # the table shows its reason
-        return CellTrials(first.cell, first.trials)
-    if selection.chosen is None:
-        return CellTrials(cell, (), selection=selection)
-    return CellTrials(selection.chosen.cell, selection.chosen.trials, selection=selection)

@@ -6,29 +6,32 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from db.schema.reference import Origin, stored_id
+from db.schema.reference import Origin
 from db.tuning.budget import expected_dev
 from db.tuning.select import Candidate, Selection
-from harness.suites.cell import Cell
+from harness.suites.request import RequestedCell
 from harness.suites.search_space import Params
 from harness.suites.suite import SYNTHETIC
 from harness.trials.metric import Metric
-from harness.trials.trial import Trial, TrialState
+from harness.trials.trial import TrialState
 
 
 @dataclass(frozen=True)
 class CellTrials:
-    """A cell with its trials, or the reason why they cannot be created on this machine.
+    """A cell with its trials.
 
     Attributes:
-        selection: for a swept cell; `cell` and `trials` are those of the selected candidate, if there is one.
+        cell: the cell; of a swept one, with the values of the chosen candidate, if there is one.
+        ids: ids of its trials in the database, one per seed; empty while no candidate is chosen.
+        skipped: why its regularizer cannot work with the task or model.
+        selection: for a swept cell.
         hidden: the scores of its trials must not be read yet (`db.report.view.build.build_view`).
         origin: whose results the cell shows; a row has a cell of its own for each.
     """
 
-    cell: Cell
-    trials: Sequence[Trial]
-    reason: str | None = None
+    cell: RequestedCell
+    ids: Sequence[str]
+    skipped: str | None = None
     selection: Selection | None = None
     hidden: bool = False
     origin: Origin = "own"
@@ -37,11 +40,6 @@ class CellTrials:
     def row(self) -> str:
         """Label of its row."""
         return self.cell.row if self.origin == "own" else f"{self.cell.row} ({self.origin})"
-
-    @property
-    def ids(self) -> list[str]:
-        """Ids of its trials in the database."""
-        return [stored_id(trial.id, self.origin) for trial in self.trials]
 
 
 @dataclass(frozen=True)
@@ -70,21 +68,19 @@ class CellResult:
         result_versions: the result versions of its trials that are not 1 (`Trial.result_versions_text`).
         delta_published: mean − published; None on synthetic data, which the source did not use.
         best: its mean is the best of the column.
-        reason: why the cell has no trials.
         selection: the candidates of a swept cell.
         hidden: its scores were not read, as candidates of the table are unfinished.
         origin: whose results these are.
         subset: notes, if its data are a subset of the published ones (`db.report.view.build`).
     """
 
-    cell: Cell
+    cell: RequestedCell
     row: str
     metric: Metric
     fingerprint: str | None
     regularizer: Mapping[str, Any]
     schedule: str
     seeds: tuple[SeedResult, ...]
-    reason: str | None
     mean: float | None = None
     std: float | None = None
     n: int = 0

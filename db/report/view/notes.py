@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from db.report.view.cells import CellResult
 from db.report.view.view import View
 from db.tuning.select import Selection
-from harness.errors import InputError, count_of
-from harness.suites.cell import SuiteOptions
+from harness.errors import count_of
 from harness.suites.search_space import Params, Search, short_key
-from harness.trials.recipe_diff import PAPER, Change, changes, summarize_changes
-from harness.trials.task import spec_of
-from harness.trials.trial import TrialRequest
+from harness.trials.recipe_diff import PAPER, summarize_changes
 
 LETTERS = {"ratio": "p", "window": "w"}
 """Abbreviations used by the tables of DropAttention."""
@@ -24,33 +18,15 @@ def recipe_lines(view: View) -> list[str]:
     """Return one line on all keys that differ, and one for each deviation of the tasks from the source."""
     smaller = f"preset {view.preset}: a smaller recipe"
     if not any(result.published is not None for result in view.cells.values()):
-        return [smaller] if view.preset != PAPER and PAPER in view.suite.presets else []
-    notes: dict[str, None] = {}
-    differing: list[Change] = []
-    for result, request in _published_requests(view):
-        task = spec_of(request.task)
-        try:
-            ours, theirs = task.resolved(result.cell.request), task.resolved(request)
-        except InputError:
-            continue  # the cell shows the reason itself
-        if ours is not None and theirs is not None:
-            notes.update(dict.fromkeys(theirs.notes))
-            differing += changes(ours.recipe, theirs.recipe)
-    summary = ", ".join(summarize_changes(differing))
+        return [smaller] if view.preset != PAPER and view.request.has_paper else []
+    cells = [result.cell for result in view.cells.values() if result.cell.changes is not None]
+    deviations = dict.fromkeys(note for cell in cells for note in cell.deviations)
+    summary = ", ".join(summarize_changes(change for cell in cells for change in cell.changes or ()))
     if view.preset != PAPER:
         head = [f"{smaller} than the published one" + (f": {summary}" if summary else "")]
     else:
         head = [f"unlike the published recipe: {summary}"] if summary else []
-    return [*head, *(f"unlike the source: {note}" for note in notes)]
-
-
-def _published_requests(view: View) -> Iterator[tuple[CellResult, TrialRequest]]:
-    """Yield the cells of the source, each with the request of its published recipe."""
-    if PAPER in view.suite.presets:
-        requests = {(cell.row, cell.column): cell.request for cell in view.suite.cells(SuiteOptions(preset=PAPER))}
-        for result in view.cells.values():
-            if request := requests.get((result.cell.row, result.cell.column)):
-                yield result, request
+    return [*head, *(f"unlike the source: {note}" for note in deviations)]
 
 
 def params_text(params: Params | None) -> str:
@@ -105,8 +81,7 @@ def selection_lines(view: View) -> list[str]:
 
 def is_tuned(view: View) -> bool:
     """Return whether the preset of a view gives each row candidates."""
-    preset = view.suite.presets.get(view.preset)
-    return preset is not None and preset.tuned
+    return view.request.tuned
 
 
 def _budget_line(view: View) -> str:

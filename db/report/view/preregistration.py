@@ -10,17 +10,13 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from db.queries.recorded import RecordedTrials, trials_of
 from db.report.view.cells import CellTrials
 from db.report.view.notes import params_text
+from db.report.view.requests import SuiteTable
 from db.store.store import Store
 from harness.clock import utc_now_iso
 from harness.errors import InputError, count_of
 from harness.files import canonical_json, read_yaml
-from harness.settings import Settings
-from harness.suites.cell import Cell, SuiteOptions
-from harness.suites.suite import Suite
-from harness.trials.trial import Trial
 from harness.validation import StrictModel, validated
 
 TEST = "two-sided paired t-test by seed against the baseline, at 5 % after Holm's correction over the table"
@@ -82,75 +78,49 @@ class Preregistration(StrictModel):
     chosen: Texts
 
 
-def plan_of(suite: Suite, options: SuiteOptions, settings: Settings, store: Store) -> tuple[Plan, list[Trial]]:
-    """Return the plan of a suite and all of its known trials; it depends on no result.
-
-    Raises:
-        InputError: a cell's trials cannot be created on this machine.
-    """
+def plan_of(table: SuiteTable) -> Plan:
+    """Return the plan of a table, as it was requested; it depends on no result."""
     cells: dict[str, dict[str, dict[str, str]]] = {}
-    trials: list[Trial] = []
-    requested = list(suite.cells(options))
-    recorded = RecordedTrials(store)
-    for cell in requested:
-        own = cells.setdefault(cell.row, {}).setdefault(cell.column, {})
-        if cell.sweep is not None and not cell.sweep.is_grid:
-            own["search"] = f"{canonical_json(cell.sweep.search.model_dump(mode='json'))} in {cell.sweep}"
-        for name, candidate in _candidates(cell):
-            (of_candidate,) = trials_of([candidate], settings, recorded)
-            trials += of_candidate
-            own[name] = of_candidate[0].config_id
-    versions = {item: version for trial in trials for item, version in trial.result_versions.items()}
-    plan = Plan(
-        suite=suite.name,
-        preset=options.preset,
+    requested = [cell.cell for cell in table.cells]
+    for cell in table.cells:
+        sweep = cell.selection.sweep if cell.selection is not None else None
+        own = cells.setdefault(cell.cell.row, {}).setdefault(cell.cell.column, {})
+        if sweep is not None and not sweep.is_grid:
+            own["search"] = f"{canonical_json(sweep.search.model_dump(mode='json'))} in {sweep}"
+        else:
+            own |= {params_text(each.params) or DEFAULT: each.config for each in cell.cell.candidates}
+    data = [text.partition(" ") for request in table.requests for text in request.conditions["data"].values()]
+    versions = {item: text for request in table.requests for item, text in request.conditions["version"].items()}
+    return Plan(
+        suite=table.request.suite.name,
+        preset=table.request.preset,
         seeds=requested[0].seeds,
         baseline=tuple(dict.fromkeys(cell.row for cell in requested if cell.baseline)),
         metrics={cell.column: cell.metric for cell in requested},
-        data={trial.data.name: trial.data.fingerprint for trial in trials},
-        result_versions=dict(sorted(versions.items())),
+        data={name: fingerprint for name, _, fingerprint in data},
+        result_versions={item: int(text) for item, text in sorted(versions.items()) if text != "1"},
         cells=cells,
     )
-    return plan, trials
 
 
-def _candidates(cell: Cell) -> Iterator[tuple[str, Cell]]:
-    """Yield the candidates that are known before any result, each with its values as a name."""
-    if cell.sweep is None:
-        yield DEFAULT, cell
-    elif cell.sweep.is_grid:
-        for params in cell.sweep.grid():
-            yield params_text(params), cell.with_params(params)
-
-
-def freeze(
-    suite: Suite,
-    options: SuiteOptions,
-    cells: Sequence[CellTrials],
-    settings: Settings,
-    store: Store,
-    *,
-    as_json: bool = False,
-) -> str:
-    """Return the pre-registration of a suite as YAML, or JSON; it reads no test score. Raises as `plan_of`."""
+def freeze(table: SuiteTable, store: Store) -> str:
+    """Return the pre-registration of a table as YAML; it reads no test score."""
     import yaml
 
-    plan, trials = plan_of(suite, options, settings, store)
-    ids = [*dict.fromkeys(trial.id for trial in trials)]
+    plan = plan_of(table)
+    ids = [*dict.fromkeys(id for cell in table.cells for each in cell.cell.candidates for id in each.trials)]
     done = [row.state for row in store.states(ids).values()].count("succeeded")
     content = Preregistration(
         frozen=utc_now_iso(),
         trained=f"{done} of {count_of(len(ids), 'trial')}",
         digest=plan.digest,
         plan=plan,
-        chosen=_chosen(cells),
+        chosen=_chosen(table.cells),
     )
-    if as_json:
-        return content.model_dump_json(indent=1)
     text = yaml.safe_dump(
         content.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=118, default_flow_style=None
     )
-    return f"# Check a table against this file: dropbench report {suite.name} … --frozen FILE\n{text.rstrip()}"
+    return f"# Check a table against this file: dropbench report {plan.suite} --frozen FILE\n{text.rstrip()}"
 
 
 def _chosen(cells: Sequence[CellTrials]) -> Texts:
@@ -166,27 +136,25 @@ def read_preregistration(file: Path) -> Preregistration:
     try:
         content = read_yaml(file)
     except FileNotFoundError:
-        raise InputError(f"{file}: no such file: write it by `dropbench freeze SUITE -o {file}`") from None
+        raise InputError(f"{file}: no such file: write it by `dropbench report SUITE --freeze {file}`") from None
     if not isinstance(content, dict):
-        raise InputError(f"{file}: expected a file of `dropbench freeze`")
+        raise InputError(f"{file}: expected a file of `dropbench report --freeze`")
     frozen = validated(Preregistration, content, file)
     if frozen.plan.digest != frozen.digest:
         raise InputError(f"{file}: its plan has been edited since it was frozen: restore it, or freeze again")
     return frozen
 
 
-def check(
-    file: Path, suite: Suite, options: SuiteOptions, cells: Sequence[CellTrials], settings: Settings, store: Store
-) -> list[str]:
-    """Return one line if a suite and its chosen candidates are as frozen, or else also a line per difference.
+def check(file: Path, table: SuiteTable) -> list[str]:
+    """Return one line if a table and its chosen candidates are as frozen, or else also a line per difference.
 
     Raises:
-        InputError: as `read_preregistration` and `plan_of`.
+        InputError: as `read_preregistration`.
     """
     frozen = read_preregistration(file)
-    plan, _ = plan_of(suite, options, settings, store)
+    plan = plan_of(table)
     day = frozen.frozen[:10]
-    differences = [*_plan_differences(frozen.plan, plan), *_choice_differences(frozen.chosen, _chosen(cells))]
+    differences = [*_plan_differences(frozen.plan, plan), *_choice_differences(frozen.chosen, _chosen(table.cells))]
     if differences:
         return [f"not as frozen on {day}:", *(f"- {difference}" for difference in differences)]
     return [f"as frozen on {day}, when {frozen.trained} were done (digest {frozen.digest[:12]})"]

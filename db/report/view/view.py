@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 from db.queries.blocks import condition_versions
-from db.queries.marks import differing_versions, libraries_differ, libraries_of
-from db.queries.recorded import outdated_notes, trained_before
+from db.queries.marks import differing_versions, libraries_differ, libraries_of, outdated_notes
 from db.queries.results import final_values
 from db.queries.statistics import paired_t_test, summarize
 from db.report.view.cells import CellResult, CellTrials, SeedResult
 from db.schema.connection import reading
 from db.schema.reference import ORIGINS
 from db.statistics.corrections import benjamini_hochberg, holm
-from db.store.store import Store
-from harness.analysis import analysis_of
-from harness.errors import unknown_name
-from harness.suites.cell import Cell
-from harness.suites.suite import SYNTHETIC, Suite
-from harness.trials.metric import Metric, MetricName
-from harness.trials.task import spec_of
+from db.store.store import Store, TrialRow
+from harness.suites.request import Heading, Request
+from harness.suites.suite import SYNTHETIC
+from harness.trials.trial import Trial
 
 Floors = Mapping[tuple[str, str], Mapping[str, float]]
 """Scores of simple predictors on test: (data, metric) → predictor → value."""
@@ -38,8 +34,7 @@ class View:
     and on a pre-registration. `reference` describes the reference results, if the table has any.
     """
 
-    suite: Suite
-    preset: str
+    request: Request
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     cells: Mapping[tuple[str, str], CellResult]
@@ -49,96 +44,85 @@ class View:
     floors: Floors = field(default_factory=dict)
     reference: tuple[str, ...] = ()
 
+    @property
+    def suite(self) -> Heading:
+        """The suite's name, title, source, notes and figure."""
+        return self.request.suite
+
+    @property
+    def preset(self) -> str:
+        """Name of the preset."""
+        return self.request.preset
+
     def column(self, label: str) -> list[CellResult]:
         """Return the cells of a column from top to bottom."""
         return [self.cells[row, label] for row in self.rows if (row, label) in self.cells]
 
 
-def metric_of(cell: Cell) -> Metric:
-    """Return the cell's metric with its direction and unit, from its task or an analysis.
-
-    The metric of a task that an analysis measured under a condition (``occlusion/accuracy@0.3``) is that metric.
-
-    Raises:
-        InputError: neither defines the metric.
-    """
-    metrics = {metric.name: metric for metric in spec_of(cell.request.task).metrics}
-    kind = analysis_of(cell.metric)
-    if kind is not None:
-        return metrics.get(MetricName.parse(cell.metric).metric) or Metric(kind, higher_is_better=None, unit="")
-    if cell.metric not in metrics:
-        raise unknown_name(f"metric of {cell.request.task}", cell.metric, metrics)
-    return metrics[cell.metric]
-
-
-def build(
-    suite: Suite, cells: Sequence[CellTrials], store: Store, metric: Callable[[Cell], Metric] = metric_of
-) -> View:
-    """Return the view of cells, with the results of their trials from the database."""
+def build(request: Request, cells: Sequence[CellTrials], store: Store) -> View:
+    """Return the view of a request's cells, with the results of their trials from the database."""
     ids = [id for cell in cells for id in cell.ids]
     states = store.states(ids)
-    own = (trial for cell in cells if cell.origin == "own" for trial in cell.trials)
-    earlier = trained_before(store, (trial for trial in own if trial.id not in states))
     with reading(store.engine) as connection:
         libraries = libraries_of(connection, ids) if libraries_differ(connection) else {}
     frequency = Counter(libraries.values())
     readable = [id for cell in cells if not cell.hidden for id in cell.ids]
     values = {name: final_values(store, readable, name) for name in {cell.cell.metric for cell in cells}}
+    trials = store.trials([cell.ids[0] for cell in cells if cell.ids])
     results: dict[tuple[str, str], CellResult] = {}
     for cell in cells:
-        name = cell.cell.metric
-        seeds = []
+        seeds = _seeds(cell, states, values[cell.cell.metric], request.suite.name)
         # Of several versions, the most frequent of the table, so that its cells agree.
         kept = max((libraries.get(id, "") for id in cell.ids), key=lambda text: (frequency[text], text), default="")
-        for id, trial in zip(cell.ids, cell.trials, strict=True):
-            row = states.get(id)
-            value = values[name].get(id) if row and row.state == "succeeded" else None
-            reason = row.reason if row else earlier.get(id)
-            seed = SeedResult(id, trial.seed, row.state if row else "not run", reason, value)
-            if seed.state == "succeeded" and id not in values[name] and analysis_of(name):
-                seed = replace(seed, state="not analyzed", reason=f"run `dropbench analyze {suite.name}`")
-            elif libraries.get(id, kept) != kept:
-                seed = replace(seed, state="left out", reason=f"trained with {libraries[id]}", value=None)
-            seeds.append(seed)
+        seeds = [
+            replace(seed, state="left out", reason=f"trained with {libraries[seed.id]}", value=None)
+            if libraries.get(seed.id, kept) != kept and seed.state != "not analyzed"
+            else seed
+            for seed in seeds
+        ]
         if cell.hidden and {seed.state for seed in seeds} != {"skipped"}:
             seeds = []
-        label = _unique_label(results, cell)
-        if label is not None:
-            results[label, cell.cell.column] = _cell_result(cell, label, metric(cell.cell), tuple(seeds))
+        trial = trials.get(cell.ids[0]) if cell.ids else None
+        results[cell.row, cell.cell.column] = _cell_result(cell, trial, tuple(seeds))
     rows, columns = (tuple(dict.fromkeys(position[axis] for position in results)) for axis in (0, 1))
-    preset = cells[0].cell.request.preset if cells else "mini"
-    outdated = outdated_notes(trial for cell in cells for trial in cell.trials[:1])
-    return _compared(View(suite, preset, rows, columns, results, differing_versions(frequency), outdated))
+    outdated = outdated_notes(trials.values())
+    return _compared(View(request, rows, columns, results, differing_versions(frequency), outdated))
 
 
-def _unique_label(results: Mapping[tuple[str, str], CellResult], cell: CellTrials) -> str | None:
-    """Return the label of the cell's row, numbered if another row has the same; None if the cell is a duplicate."""
-    label, number, ids = cell.row, 1, cell.ids
-    while (present := results.get((label, cell.cell.column))) is not None:
-        if [seed.id for seed in present.seeds] == ids and (ids or present.cell.request == cell.cell.request):
-            return None
-        number += 1
-        label = f"{cell.row} ({number})"
-    return label
+def _seeds(
+    cell: CellTrials, states: Mapping[str, TrialRow], values: Mapping[str, float | None], suite: str
+) -> list[SeedResult]:
+    """Return the states and values of a cell's seeds."""
+    if not cell.ids and cell.selection is None:  # of a suite without a request
+        return [SeedResult("", seed, "not run", None, None) for seed in cell.cell.seeds]
+    seeds = []
+    for id, seed in zip(cell.ids, cell.cell.seeds, strict=False):
+        row = states.get(id)
+        if row is None:
+            seeds.append(SeedResult(id, seed, "skipped" if cell.skipped else "not run", cell.skipped, None))
+        elif row.state == "succeeded" and id not in values and cell.cell.analysis:
+            seeds.append(SeedResult(id, seed, "not analyzed", f"run `dropbench analyze {suite}`", None))
+        else:
+            value = values.get(id) if row.state == "succeeded" else None
+            seeds.append(SeedResult(id, seed, row.state, row.reason, value))
+    return seeds
 
 
-def _cell_result(cell: CellTrials, row: str, metric: Metric, seeds: tuple[SeedResult, ...]) -> CellResult:
+def _cell_result(cell: CellTrials, trial: Trial | None, seeds: tuple[SeedResult, ...]) -> CellResult:
     summary = summarize(seed.value for seed in seeds)
     published = cell.cell.published
     value, std = published if isinstance(published, tuple) else (published, None)
-    trial = cell.trials[0] if cell.trials else None
     request = cell.cell.request
     delta = summary.mean - value if summary.mean is not None and value is not None else None
     return CellResult(
         cell=cell.cell,
-        row=row,
-        metric=metric,
+        row=cell.row,
+        metric=cell.cell.measured,
         fingerprint=trial.data.fingerprint if trial else None,
         regularizer=trial.regularizer.params if trial else request.params,
         schedule=trial.schedule if trial else request.schedule,
         result_versions=trial.result_versions_text if trial else None,
         seeds=seeds,
-        reason=cell.reason,
         **asdict(summary),
         published=value,
         published_std=std,

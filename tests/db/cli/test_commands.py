@@ -23,8 +23,10 @@ from harness.regularizers.spec import RegularizerSpec
 from harness.runs.run_directory import RunDirectory
 from harness.settings import Settings
 from harness.suites.cell import SuiteOptions
+from harness.suites.request import write_request
 from harness.suites.suite import load_suite
 from harness.trials.trial import Trial
+from jobs.queue.request import request_suite
 from tests.db.conftest import Call
 from tests.paths import ROOT
 
@@ -131,10 +133,7 @@ def test_parquet(call: Call, runs: Path, folder: Path) -> None:
         (["report", "quikstart"], "unknown suite 'quikstart': did you mean quickstart or quickstart/full?"),
         (["report", "nowhere.yaml"], "no such suite file"),
         (["report", "quickstart", "--preset", "maxi"], "did you mean mini?"),
-        (["report", "quickstart", "--data", "mnist"], "unknown data of quickstart 'mnist'"),
-        (["report", "quickstart", "--set", "lr"], "expected key=value"),
-        (["report", "quickstart", "--set", "lrr=1"], "did you mean lr"),
-        (["report", "quickstart", "--regularizer", "dropkay"], "did you mean dropkey"),
+        (["report", "quickstart", "--data", "mnist"], "unknown data of this table 'mnist'"),
         (["db", "sql", "SELEC 1"], "sql: near"),
         (["db", "sql", "DELETE FROM trials"], "sql: expected a statement that only reads"),
         (["db", "sql", "PRAGMA journal_mode = DELETE; DELETE FROM trials"], "one statement at a time"),
@@ -163,15 +162,16 @@ def test_report_of_the_quickstart(
     call: Call, folder: Path, make_directory: Callable[..., RunDirectory], capsys: pytest.CaptureFixture[str]
 ) -> None:
     suite, report = load_suite("quickstart"), ("report", "quickstart")
-    nothing = call(*report, "--seeds", "2")
+    nothing = call(*report)
     assert nothing.code == 0
     assert nothing.out.count("not run") == len(suite.rows)
-    for number, (_, trials) in enumerate(suite.trials(SuiteOptions(seeds=(0, 1)), Settings())):
-        for trial in trials:
-            value = 90.0 + number + trial.seed
-            make_directory(folder / "runs", trial, metrics={"test/accuracy": value}, suites=["quickstart"])
-    assert "Recorded 8 trials from runs, 0 damaged" in call("db", "rebuild").out
-    done = call(*report, "--seeds", "2")
+    requested = request_suite(suite, SuiteOptions(seeds=(0, 1)), Settings())
+    write_request(folder / "runs", requested.request)
+    for number, cell in enumerate(requested.request.cells):
+        for seed, id in enumerate(cell.candidates[0].trials):
+            make_directory(folder / "runs", requested.trials[id], metrics={"test/accuracy": 90.0 + number + seed})
+    assert "Recorded 8 trials and 1 request from runs, 0 damaged" in call("db", "rebuild").out
+    done = call(*report)
     lines = [" ".join(line.split()) for line in done.out.splitlines()]
     assert lines[1] == "accuracy ↑ n Δ base"
     assert lines[3:7] == [
@@ -181,31 +181,19 @@ def test_report_of_the_quickstart(
         "dropattention-e 0.2, w=2 93.50 ± 0.71 * 2 +3.00",
     ]
     assert max(map(len, done.out.splitlines())) <= 80
-    content = json.loads(call(*report, "--seeds", "2", "--json").out)
+    content = json.loads(call(*report, "--json").out)
     assert [cell["mean"] for cell in content["cells"]] == [90.5, 91.5, 92.5, 93.5]
     assert content["cells"][2]["schedule"] == "decreasing"
-    assert "| none | 90.50 ± 0.71 | 2 |  |" in call(*report, "--seeds", "2", "--format", "md").out
-    partial = call(*report, "--format", "csv").out
-    assert {row["incomplete"] for row in csv.DictReader(io.StringIO(partial))} == {
-        f"seeds {', '.join(map(str, range(2, 7)))}: not run"
-    }
-    call(*report, "--seeds", "2", "--format", "tex", "-o", "table.tex")
+    assert "| none | 90.50 ± 0.71 | 2 |  |" in call(*report, "--format", "md").out
+    call(*report, "--format", "tex", "-o", "table.tex")
     assert r"\textbf{93.50 $\pm$ 0.71}" in (folder / "table.tex").read_text(encoding="utf-8")
-    added = call(*report, "--seeds", "1", "--regularizer", "dropout:ratio=0.5", "--set", "lr=0.5").out
-    assert "dropout:ratio=0.5" in added
-    assert "recipe overridden: lr=0.5" in added
-    assert added.count("not run") == 5
 
 
 def test_report_without_the_data(call: Call) -> None:
     done = call("report", "dropattention/table3", "--data", "trec")
-    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
-    assert "trec" in done.err
-    done = call("report", "dropattention/table3", "--data", "trec-synthetic", "--data", "mr")
-    assert done.code == 0
-    assert "QC (synthetic)" in done.out
-    assert "skipped [1]" in done.out
-    assert "[1] data 'mr' not found" in done.out
+    assert (done.code, done.err) == (0, "")
+    assert done.out.count("not run") == 5
+    assert "88.40" in done.out
 
 
 def test_rebuild_reports_damage(call: Call, runs: Path, make_trial: Callable[..., Trial]) -> None:
@@ -231,7 +219,15 @@ def test_another_schema_is_refused(call: Call, runs: Path, folder: Path) -> None
 def test_export(call: Call, runs: Path, folder: Path) -> None:
     done = call("db", "export", "out/tables", "--json")
     rows = {Path(entry["file"]).stem: entry["rows"] for entry in json.loads(done.out)}
-    assert rows == {"configs": 2, "submissions": 0, "trials": 4, "memberships": 4, "attempts": 1, "metrics": 4}
+    assert rows == {
+        "configs": 2,
+        "submissions": 0,
+        "trials": 4,
+        "requests": 4,
+        "memberships": 4,
+        "attempts": 1,
+        "metrics": 4,
+    }
     with (folder / "out/tables/attempts.csv").open(encoding="utf-8", newline="") as file:
         assert [row["cause"] for row in csv.DictReader(file)] == ["ValueError: =boom | x"]
     with (folder / "out/tables/configs.csv").open(encoding="utf-8", newline="") as file:

@@ -14,14 +14,15 @@ from db.store.run_record import RunRecord
 from db.store.store import Store
 from harness.regularizers.spec import RegularizerSpec
 from harness.trials.trial import Trial
+from tests.requests import named
 
 Make = Callable[..., Trial]
 NONE = RegularizerSpec(name="none")
 BEFORE, AFTER = {0: 80.0, 1: 82.0, 2: 84.0, 3: 90.0}, {0: 81.0, 1: 84.5, 2: 84.0, 7: 70.0}
 
 
-def done(trial: Trial, value: float, *suites: str) -> RunRecord:
-    return RunRecord(trial, "succeeded", None, list(suites), [], [("test/accuracy", -1, value), ("test/x", -1, -value)])
+def done(trial: Trial, value: float) -> RunRecord:
+    return RunRecord(trial, "succeeded", None, [], [("test/accuracy", -1, value), ("test/x", -1, -value)])
 
 
 def compare_words(store: Store, old: str, new: str, *metrics: str) -> list[dict[str, Any]]:
@@ -32,9 +33,12 @@ def compare_words(store: Store, old: str, new: str, *metrics: str) -> list[dict[
 @pytest.fixture
 def filled(store: Store, make_trial: Make) -> Store:
     for data in ("trec", "mr"):
-        store.record([done(make_trial(seed, data=data, regularizer=NONE), v, "old") for seed, v in BEFORE.items()])
-        store.record([done(make_trial(seed, data=data), value, "new") for seed, value in AFTER.items()])
-    store.record([done(make_trial(0, data="cr"), 50.0, "new")])
+        store.record([done(make_trial(seed, data=data, regularizer=NONE), v) for seed, v in BEFORE.items()])
+        store.record([done(make_trial(seed, data=data), value) for seed, value in AFTER.items()])
+    store.record([done(make_trial(0, data="cr"), 50.0)])
+    trials = store.trials(list(store.states())).values()
+    old = [trial for trial in trials if trial.regularizer == NONE]
+    store.add_requests([named("old", *old), named("new", *(trial for trial in trials if trial not in old))])
     return store
 
 
@@ -84,8 +88,8 @@ def test_a_verdict_says_how_certain_it_is(store: Store, make_trial: Make) -> Non
     changes = {"trec": (1.0, 1.1, 1.2), "mr": (1.0, 1.5, 2.0), "cr": (-1.0, 1.0, 2.0), "subj": (-1.0, -1.0, -1.0)}
     for data, values in changes.items():
         for seed, change in enumerate(values):
-            store.record([done(make_trial(seed, data=data, regularizer=NONE), 80.0, "old")])
-            store.record([done(make_trial(seed, data=data), 80.0 + change, "new")])
+            store.record([done(make_trial(seed, data=data, regularizer=NONE), 80.0)])
+            store.record([done(make_trial(seed, data=data), 80.0 + change)])
     rows = {row["data"]: row for row in compare_words(store, "old", "new", "accuracy")}
     assert {data: row["verdict"] for data, row in rows.items()} == {
         "trec": "better", "mr": "better, uncorrected", "cr": "better, within noise", "subj": "worse, untested",
@@ -116,13 +120,16 @@ def test_what_both_have_values_of_is_matched(store: Store, make_trial: Make) -> 
 
 
 def test_a_recipe_that_changed_is_told(store: Store, make_trial: Make) -> None:
-    store.record([done(make_trial(0), 1.0, "a"), done(make_trial(0, recipe={"epochs": 3, "lr": 0.001}), 2.0, "b")])
+    first, second = make_trial(0), make_trial(0, recipe={"epochs": 3, "lr": 0.001})
+    store.record([done(first, 1.0), done(second, 2.0)])
+    store.add_requests([named("a", first), named("b", second)])
     (row,) = compare_words(store, "a", "b", "accuracy")
     assert (row["old"], row["new"]) == ({"recipe.epochs": "2"}, {"recipe.epochs": "3"})
 
 
 def test_what_has_no_result_is_there(store: Store, make_trial: Make) -> None:
-    store.enqueue([(make_trial(0), "a"), (make_trial(1), "b"), (make_trial(0, data="mr"), "b")])
+    trials = [make_trial(0), make_trial(1), make_trial(0, data="mr")]
+    store.enqueue(trials, [named("a", trials[0]), named("b", *trials[1:])])
     rows = compare_words(store, "a", "b")
     assert [(row["data"], row["metric"], row["only"], row["old_n"]) for row in rows] == [
         ("trec", None, None, 0), ("mr", None, "new", 0),

@@ -18,6 +18,7 @@ from db.store.run_record import RunRecord
 from db.store.store import Store, open_store
 from harness.regularizers.spec import RegularizerSpec
 from harness.trials.trial import DataRef, Trial
+from tests.requests import named
 
 Make = Callable[..., Trial]
 FIRST, SECOND = "a1" * 8, "b2" * 8
@@ -32,7 +33,8 @@ def fill(store: Store, make_trial: Make) -> Store:
             for regularizer, gain in ((NONE, 0.0), (RegularizerSpec(name="dropkey", params={"ratio": 0.3}), 2.0)):
                 trial = make_trial(seed, regularizer=regularizer).model_copy(update={"data": data})
                 metrics: list[Any] = [("test/accuracy", -1, value + gain), ("train/loss", 0, value + gain)]
-                store.record([RunRecord(trial, "succeeded", None, ["mine"], [], metrics)])
+                store.record([RunRecord(trial, "succeeded", None, [], metrics)])
+                store.add_requests([named("mine", trial)])
     return store
 
 

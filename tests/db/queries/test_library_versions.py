@@ -26,7 +26,8 @@ from harness.suites.suite import load_suite
 from harness.trials.trial import Trial
 
 if TYPE_CHECKING:
-    from tests.db.conftest import Call
+    from jobs.queue.request import make_request
+from tests.db.conftest import Call
 
 MIXED = "torch 2.12, torch 2.13"
 SUITE = """
@@ -90,7 +91,9 @@ def test_libraries_are_a_key_of_filters(mixed: list[Trial], store: Store, word: 
 def test_tables_leave_out_the_rarer_version(mixed: list[Trial], store: Store, folder: Path) -> None:
     (folder / "mine.yaml").write_text(SUITE)
     suite = load_suite(str(folder / "mine.yaml"))
-    view = build(suite, [CellTrials(cell, mixed) for cell in suite.cells(SuiteOptions())], store)
+    options = SuiteOptions(seeds=(0, 1, 2))
+    request = make_request(suite, options, [(cell, [({}, mixed)]) for cell in suite.cells(options)]).request
+    view = build(request, [CellTrials(cell, cell.candidates[0].trials) for cell in request.cells], store)
     (cell,) = view.cells.values()
     assert (cell.mean, cell.n, [seed.seed for seed in cell.averaged]) == (81.5, 2, [1, 2])
     assert f"trained with different versions: {MIXED}" in about(view)

@@ -26,7 +26,7 @@ def spec(name: str, ratio: float = 0.3) -> RegularizerSpec:
 
 
 def done(trial: Trial, value: float) -> RunRecord:
-    return RunRecord(trial, "succeeded", None, [], [], [("test/accuracy", -1, value), ("test/seconds", -1, 1.0)])
+    return RunRecord(trial, "succeeded", None, [], [("test/accuracy", -1, value), ("test/seconds", -1, 1.0)])
 
 
 def record(store: Store, make_trial: Make, data: str, values: Iterable[tuple[str, float]]) -> None:

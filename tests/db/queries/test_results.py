@@ -14,6 +14,7 @@ from db.store.store import Store
 from harness.errors import InputError
 from harness.regularizers.spec import RegularizerSpec
 from harness.trials.trial import Trial
+from tests.requests import named
 
 Make = Callable[..., Trial]
 KEYS = {
@@ -23,11 +24,11 @@ KEYS = {
 TABLE3 = "dropattention/table3"
 
 
-def succeeded(trial: Trial, *suites: str, **metrics: float | None) -> RunRecord:
-    named: list[tuple[str, int, float | None]] = [
+def succeeded(trial: Trial, **metrics: float | None) -> RunRecord:
+    finals: list[tuple[str, int, float | None]] = [
         (name.replace("_", "/"), -1, value) for name, value in metrics.items()
     ]
-    return RunRecord(trial, "succeeded", None, list(suites), [], [*named, ("test/accuracy", 7, 0.0)])
+    return RunRecord(trial, "succeeded", None, [], [*finals, ("test/accuracy", 7, 0.0)])
 
 
 def column(ratio: float, window: int, rescale: str = "renormalize") -> RegularizerSpec:
@@ -39,14 +40,15 @@ def column(ratio: float, window: int, rescale: str = "renormalize") -> Regulariz
 def filled(store: Store, make_trial: Make) -> Store:
     none = RegularizerSpec(name="none")
     values = {0: 80.0, 1: 82.5, 2: 84.0}
-    store.record(
-        [succeeded(make_trial(seed, regularizer=none), TABLE3, test_accuracy=value, dev_accuracy=value + 1)
-         for seed, value in values.items()]
-        + [succeeded(make_trial(0, regularizer=column(0.3, 1)), TABLE3, "mine", test_accuracy=90.0)]
-        + [RunRecord(make_trial(1, regularizer=column(0.3, 1)), "failed", "boom", [TABLE3])]
-        + [RunRecord(make_trial(0, regularizer=column(0.3, 2)), "queued", None, [TABLE3])]
-        + [succeeded(make_trial(0, data="mr", overrides={"lr": 0.1}), test_accuracy=None)]
-    )  # fmt: skip
+    of_table = [
+        *(succeeded(make_trial(seed, regularizer=none), test_accuracy=value, dev_accuracy=value + 1)
+          for seed, value in values.items()),
+        succeeded(make_trial(0, regularizer=column(0.3, 1)), test_accuracy=90.0),
+        RunRecord(make_trial(1, regularizer=column(0.3, 1)), "failed", "boom"),
+        RunRecord(make_trial(0, regularizer=column(0.3, 2)), "queued"),
+    ]  # fmt: skip
+    store.record([*of_table, succeeded(make_trial(0, data="mr", overrides={"lr": 0.1}), test_accuracy=None)])
+    store.add_requests([named(TABLE3, *(record.trial for record in of_table)), named("mine", of_table[3].trial)])
     return store
 
 
@@ -152,7 +154,8 @@ def test_published_takes_the_closest_cell(store: Store, make_trial: Make) -> Non
     synthetic = make_trial(data="mr-synthetic", regularizer=column(0.3, 2))
     decreasing = make_trial(data="mr", regularizer=column(0.3, 2), schedule="decreasing")
     for value, trial in [*trials.items(), (None, synthetic), (None, decreasing)]:
-        store.record([succeeded(trial, TABLE3, test_accuracy=1.0)])
+        store.record([succeeded(trial, test_accuracy=1.0)])
+        store.add_requests([named(TABLE3, trial)])
         assert [row["published"] for row in results(store, [trial.id])] == [value]
 
 
@@ -160,7 +163,8 @@ def test_published_of_a_suite_of_the_users(
     store: Store, make_trial: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    store.record([succeeded(make_trial(), "tables/mine", test_accuracy=1.0)])
+    store.record([succeeded(make_trial(), test_accuracy=1.0)])
+    store.add_requests([named("tables/mine", make_trial())])
     assert results(store)[0]["published"] is None
     (tmp_path / "tables").mkdir()
     (tmp_path / "tables/mine.yaml").write_text(

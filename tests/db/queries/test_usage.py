@@ -13,6 +13,7 @@ from db.store.rebuild import rebuild
 from db.store.store import Store, SubmissionRow
 from harness.runs.run_directory import RunDirectory
 from harness.trials.trial import Trial
+from tests.requests import named
 
 
 def attempt(state: str, start: int, end: int | None, **fields: Any) -> dict[str, Any]:
@@ -29,7 +30,7 @@ def test_what_attempts_cost(
 ) -> None:
     trials = [make_trial(seed) for seed in range(3)]
     ids = [trial.id for trial in trials]
-    store.enqueue([(trials[0], "a"), (trials[0], "b"), (trials[1], "b"), (trials[2], None)])
+    store.enqueue(trials[:3], [named("a", trials[0]), named("b", *trials[:2])])
     assert store.intend(ids[:2], SubmissionRow("s1", "slurm", "/", "here", 1, username="ann")) == ids[:2]
     mine = {"submission": "s1", "gpus": 2, "cpus": 4}
     make_directory(

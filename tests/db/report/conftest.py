@@ -8,6 +8,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,11 @@ from harness.cli.text_table import to_text
 from harness.regularizers.spec import RegularizerSpec
 from harness.runs.run_directory import RunDirectory
 from harness.suites.cell import Cell, SuiteOptions
+from harness.suites.request import Request
 from harness.suites.suite import Suite, parse_suite
 from harness.trials.metric import Metric
 from harness.trials.trial import Trial
+from jobs.queue.request import Candidates, make_request
 from tests.patience import PATIENCE
 
 Values = dict[tuple[str, str], Sequence[Any]]
@@ -41,6 +44,14 @@ VALUES: Values = {
     ("dropkey 0.3", "MR"): ("running", 75.0, "submitted"),  # no seed in common: 75 − 70
     ("dropkey 0.5", "MR"): ("queued", "queued", "queued"),
 }
+
+
+@dataclass(frozen=True)
+class Given:
+    """A cell and its trials, one per seed."""
+
+    cell: Cell
+    trials: Sequence[Trial]
 
 
 class Tables:
@@ -80,17 +91,24 @@ class Tables:
         """Write a suite to a user's file."""
         path.write_text(yaml.safe_dump(json.loads(suite.model_dump_json(exclude={"name"}))))
 
-    def resolve(self, suite: Suite, options: SuiteOptions | None = None) -> list[CellTrials]:
+    def resolve(self, suite: Suite, options: SuiteOptions | None = None) -> list[Given]:
         """Return the cells with the trials that a task would create."""
         cells = []
         for cell in suite.cells(options or SuiteOptions()):
             request = cell.request
             spec = RegularizerSpec(name=request.regularizer, params=request.params)
             rest = {"regularizer": spec, "preset": request.preset, "overrides": request.overrides}
-            cells.append(CellTrials(cell, [self.make_trial(seed, data=request.data, **rest) for seed in cell.seeds]))
+            cells.append(Given(cell, [self.make_trial(seed, data=request.data, **rest) for seed in cell.seeds]))
         return cells
 
-    def fill(self, store: Store, cells: Sequence[CellTrials], values: Values) -> None:
+    def request(self, suite: Suite, cells: Sequence[Given], options: SuiteOptions | None = None) -> Request:
+        """Return the request of cells."""
+        pairs: list[tuple[Cell, Candidates]] = [
+            (cell.cell, [({}, cell.trials)] if cell.trials else []) for cell in cells
+        ]
+        return make_request(suite, options or SuiteOptions(preset=cells[0].cell.request.preset), pairs).request
+
+    def fill(self, store: Store, cells: Sequence[Given], values: Values) -> None:
         """Record a result per trial.
 
         A number: succeeded with it; None: succeeded without one; a state: that state; another text: failed with that
@@ -106,17 +124,22 @@ class Tables:
                     elif value:
                         store.record([RunRecord(trial, "failed", value)])
                 else:
-                    store.record([RunRecord(trial, "succeeded", None, [], [], [("test/accuracy", -1, value)])])
+                    store.record([RunRecord(trial, "succeeded", None, [], [("test/accuracy", -1, value)])])
 
     def view(
-        self, store: Store, cells: Sequence[CellTrials], suite: Suite | None = None, metric: Metric | None = None
+        self,
+        store: Store,
+        cells: Sequence[Given],
+        suite: Suite | None = None,
+        metric: Metric | None = None,
+        options: SuiteOptions | None = None,
     ) -> View:
         """Return the table of a metric, by default of the accuracy."""
-
-        def metric_of(cell: Cell) -> Metric:
-            return metric or Metric("accuracy")
-
-        return build(suite or self.suite(), cells, store, metric_of)
+        request = self.request(suite or self.suite(), cells, options)
+        update = {} if metric is None else {"measured": metric}
+        shown = [cell.model_copy(update=update) for cell in request.cells]
+        ids = [cell.candidates[0].trials if cell.candidates else () for cell in shown]
+        return build(request, [CellTrials(cell, own) for cell, own in zip(shown, ids, strict=True)], store)
 
     def printed(self, view: View, width: int = 80) -> str:
         """Return the table as printed into a pipe of that width."""
@@ -152,7 +175,7 @@ class Runs:
     ) -> None:
         self.tables, self.make_directory, self.attempt = tables, make_directory, attempt
 
-    def fill(self, store: Store, root: Path, cells: Sequence[CellTrials], values: Values, text: str = "") -> None:
+    def fill(self, store: Store, root: Path, cells: Sequence[Given], values: Values, text: str = "") -> None:
         """Record results as `Tables.fill` does; `text` is part of every text that a run writes."""
         for cell in cells:
             for trial, value in zip(cell.trials, values.get((cell.cell.row, cell.cell.column), ()), strict=False):

@@ -11,7 +11,6 @@ import subprocess
 from collections.abc import Sequence
 from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pandas
 import pytest
@@ -21,8 +20,7 @@ from markdown_it import MarkdownIt
 from db.report.formats.documents import as_csv, as_json, as_latex, as_markdown, as_parquet
 from db.report.formats.layout import long_grid, wide_grid
 from db.report.page.document import page
-from db.report.view.cells import CellTrials
-from db.report.view.view import View, build
+from db.report.view.view import View
 from db.store.run_record import RunRecord
 from db.store.store import Store
 from harness.regularizers.spec import complete_spec
@@ -30,9 +28,7 @@ from harness.suites.cell import SuiteOptions
 from harness.suites.suite import Suite, load_suite, suite_names
 from harness.trials.metric import MetricName
 from harness.trials.trial import TrialState
-
-if TYPE_CHECKING:
-    from tests.db.report.conftest import Tables
+from tests.db.report.conftest import Given, Tables
 
 NUMBERS = ("mean", "std", "n", "delta", "delta_low", "delta_high", "p_value", "published", "published_std")
 HOSTILE = (
@@ -47,7 +43,7 @@ def _no_plotting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("db.report.page.document.vega_bundle", lambda: "/* plots */")
 
 
-def resolved(suite: Suite, tables: Tables) -> list[CellTrials]:
+def resolved(suite: Suite, tables: Tables) -> list[Given]:
     """Return the cells with trials as if all data were present; swept cells have their default parameters."""
     cells = []
     for cell in suite.cells(SuiteOptions()):
@@ -55,7 +51,7 @@ def resolved(suite: Suite, tables: Tables) -> list[CellTrials]:
         spec = complete_spec(request.regularizer).model_copy(update={"params": dict(request.params)})
         same = {name: getattr(request, name) for name in ("task", "model", "schedule", "align", "preset", "overrides")}
         trials = [tables.make_trial(seed, data=request.data, regularizer=spec, **same) for seed in cell.seeds]
-        cells.append(CellTrials(cell, trials))
+        cells.append(Given(cell, trials))
     return cells
 
 
@@ -68,7 +64,7 @@ OUTCOMES: dict[str, tuple[TrialState, ...]] = {
 """States assigned to the trials in turn."""
 
 
-def fill(store: Store, cells: Sequence[CellTrials], state: str) -> None:
+def fill(store: Store, cells: Sequence[Given], state: str) -> None:
     trials = {trial.id: trial for cell in cells for trial in cell.trials}
     snapshots = {
         id: RunRecord(trial, outcome, HOSTILE if outcome == "failed" else None)
@@ -87,7 +83,7 @@ def fill(store: Store, cells: Sequence[CellTrials], state: str) -> None:
 def view_in(state: str, suite: Suite, store: Store, tables: Tables) -> View:
     cells = resolved(suite, tables)
     fill(store, cells, state)
-    table = build(suite, cells, store)
+    table = tables.view(store, cells, suite)
     done = {result.n == len(result.seeds) for result in table.cells.values()}
     counts = {result.n for result in table.cells.values()}
     assert {"partial": False in done and max(counts) > 0, "complete": done == {True}}.get(state, counts == {0})

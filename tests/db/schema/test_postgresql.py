@@ -23,6 +23,7 @@ from db.transfer.export import export, query
 from harness.errors import InputError
 from harness.runs.run_directory import RunDirectory
 from harness.trials.trial import Trial
+from tests.requests import named
 
 
 @pytest.fixture
@@ -44,8 +45,8 @@ def test_from_the_queue_to_results(
     make_trial: Callable[..., Trial], make_directory: Callable[..., RunDirectory], attempt: Callable[..., Any],
 ) -> None:  # fmt: skip
     trials = [make_trial(seed, overrides={"lr": 0.5, "amp": True}) for seed in range(4)]
-    enqueued = store.enqueue([(trial, "mine") for trial in trials])
-    assert store.enqueue([(trial, "mine") for trial in trials]).present == enqueued.added
+    enqueued = store.enqueue(trials, [named("mine", *trials)])
+    assert store.enqueue(trials, [named("mine", *trials)]).present == enqueued.added
     ids = [trial.id for trial in trials]
     assert store.intend(ids[:3], SubmissionRow("a" * 32, "local", "/", "here", 1)) == ids[:3]
     assert store.set_states({ids[0]: ("cancelled", "x"), ids[3]: ("cancelled", "x")}, {"submitted"}) == [ids[0]]
@@ -80,7 +81,7 @@ def test_what_is_read_is_of_one_moment(store: Store, url: str, make_trial: Calla
     with reading(store.engine) as connection, open_store(url) as other:
         count = select(func.count()).select_from(Trials)
         assert connection.scalar(count) == 0
-        other.enqueue([(make_trial(), None)])
+        other.enqueue([make_trial()])
         assert connection.scalar(count) == 0
     assert store.counts()["queued"] == 1
 
@@ -92,7 +93,7 @@ def test_nothing_is_claimed_twice(url: str, make_trial: Callable[..., Trial]) ->
     def work(number: int) -> None:
         with open_store(url) as store:
             for turn in range(15):
-                store.enqueue([(trial, f"suite-{number}") for trial in trials])
+                store.enqueue(trials, [named(f"suite-{number}", *trials)])
                 name = f"{number:02d}{turn:030d}"
                 mine = store.intend(store.find("queued")[:2], SubmissionRow(name, "local", "/", "here", number))
                 claimed[number] += mine

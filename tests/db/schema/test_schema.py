@@ -21,6 +21,7 @@ from db.transfer.source import open_source
 from harness.errors import InputError
 from harness.trials.trial import Trial
 from tests.paths import ROOT
+from tests.requests import named
 
 
 def one_line(error: pytest.ExceptionInfo[InputError]) -> str:
@@ -99,7 +100,7 @@ def test_a_file_that_is_no_database(tmp_path: Path, content: bytes) -> None:
 def test_a_damaged_database(url: str, make_trial: Callable[..., Trial]) -> None:
     file = Path(url.removeprefix("sqlite:///"))
     with open_store(url) as store:
-        store.enqueue([(make_trial(seed), "suite") for seed in range(500)])
+        store.enqueue([make_trial(seed) for seed in range(500)])
     content = bytearray(file.read_bytes())
     content[4096 * 3 :] = os.urandom(len(content) - 4096 * 3)
     file.write_bytes(content)
@@ -107,7 +108,7 @@ def test_a_damaged_database(url: str, make_trial: Callable[..., Trial]) -> None:
     def use() -> None:
         with open_store(url) as store:
             store.states()
-            store.enqueue([(make_trial(seed), "suite") for seed in range(1000)])
+            store.enqueue([make_trial(seed) for seed in range(1000)])
             store.find("suite")
 
     with pytest.raises(
@@ -121,7 +122,7 @@ def test_a_damaged_name_in_a_database(url: str, make_trial: Callable[..., Trial]
     """SQLite's message has the name, which is not UTF-8."""
     file = Path(url.removeprefix("sqlite:///"))
     with open_store(url) as store:
-        store.enqueue([(make_trial(0), "suite")])
+        store.enqueue([make_trial(0)], [named("suite", make_trial(0))])
     content = bytearray(file.read_bytes())
     content[content.index(b"tableconfigsconfigs") + 6] = 0xB5
     file.write_bytes(content)
@@ -172,18 +173,18 @@ def test_a_read_only_file(open_folder: Path, url: str, make_trial: Callable[...,
     if os.access(file, os.W_OK, effective_ids=True):
         file.chmod(0o444)
     with pytest.raises(InputError, match="writable folder") as error, open_store(url) as store:
-        store.enqueue([(make_trial(), None)])
+        store.enqueue([make_trial()])
     one_line(error)
 
 
 def test_a_full_disk_changes_nothing(store: Store, make_trial: Callable[..., Trial]) -> None:
-    store.enqueue([(make_trial(0), "suite")])
+    store.enqueue([make_trial(0)], [named("suite", make_trial(0))])
     event.listen(store.engine, "checkout", lambda raw, *rest: raw.execute("PRAGMA max_page_count = 40"))
     with pytest.raises(InputError, match="the disk is full; nothing was changed") as error:
-        store.enqueue([(make_trial(seed), "suite") for seed in range(1, 3000)])
+        store.enqueue([make_trial(seed) for seed in range(1, 3000)])
     one_line(error)
     assert list(store.states()) == [make_trial(0).id]
-    store.enqueue([(make_trial(1), "suite")])
+    store.enqueue([make_trial(1)], [named("suite", make_trial(1))])
 
 
 def test_a_writer_that_does_not_end(url: str, store: Store, make_trial: Callable[..., Trial]) -> None:
@@ -192,7 +193,7 @@ def test_a_writer_that_does_not_end(url: str, store: Store, make_trial: Callable
     try:
         holder.execute("BEGIN IMMEDIATE")
         with pytest.raises(InputError, match="locked by another process") as error:
-            store.enqueue([(make_trial(), None)])
+            store.enqueue([make_trial()])
         one_line(error)
         assert store.states() == {}  # reading goes on meanwhile
     finally:

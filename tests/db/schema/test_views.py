@@ -22,6 +22,7 @@ from harness.errors import InputError
 from harness.regularizers.spec import RegularizerSpec, complete_spec
 from harness.trials.trial import Trial
 from tests.paths import DOCS
+from tests.requests import named
 
 Make = Callable[..., Trial]
 PAGE = (DOCS / "results.md").read_text(encoding="utf-8")
@@ -60,10 +61,11 @@ def filled(store: Store, make_trial: Make, attempt: Callable[..., dict[str, Any]
     curve: list[Any] = [("dev/accuracy", -1, 1.0), ("train/loss", 0, 2.0), ("train/loss", 5, 1.0)]
     for seed, value in enumerate((80.0, 82.5, None)):
         metrics = [("test/accuracy", -1, value), *curve]
-        store.record([RunRecord(make_trial(seed), "succeeded", None, ["mine", "two"], attempts, metrics)])
+        store.record([RunRecord(make_trial(seed), "succeeded", None, attempts, metrics)])
+        store.add_requests([named("mine", make_trial(seed)), named("two", make_trial(seed))])
     odd = RegularizerSpec(name="mine", params={"ratio": "a lot", "window": True})
     waiting = [make_trial(7, regularizer=odd), make_trial(8, regularizer=RegularizerSpec(name="none"))]
-    store.enqueue([(trial, None) for trial in waiting])
+    store.enqueue(waiting)
     return store
 
 
@@ -77,7 +79,7 @@ def test_the_ratio_of_a_composition_is_the_largest_of_its_parts(store: Store, ma
     without = complete_spec("r-drop+disagreement")
     odd = RegularizerSpec(name="mine+dropkey", params={"mine.ratio": "a lot", "dropkey.ratio": 0.25})
     trials = [make_trial(0, regularizer=spec) for spec in (composed, without, odd)]
-    store.enqueue([(trial, None) for trial in trials])
+    store.enqueue(trials)
     ratios = {row["trial_id"]: row["ratio"] for row in ask(url, "SELECT trial_id, ratio FROM v_trials")}
     assert [ratios[trial.id] for trial in trials] == [0.3, None, 0.25]
 
@@ -139,7 +141,8 @@ def test_the_examples_pool_no_configurations(
     for rescale, value in (("inverse", 10.0), ("renormalize", 20.0)):
         spec = RegularizerSpec(name="dropkey", params={"ratio": 0.3, "rescale": rescale})
         metrics: list[Any] = [("test/accuracy", -1, value), ("dev/accuracy", -1, value + 5)]
-        store.record([RunRecord(make_trial(0, regularizer=spec), "succeeded", None, ["mine"], [], metrics)])
+        store.record([RunRecord(make_trial(0, regularizer=spec), "succeeded", None, [], metrics)])
+        store.add_requests([named("mine", make_trial(0, regularizer=spec))])
     assert {row["rescale"] for row in ask(url, "SELECT rescale FROM v_results")} == {"inverse", "renormalize"}
     monkeypatch.chdir(Path(url.removeprefix("sqlite:///")).parent)
     exec(example("pandas"), {})  # noqa: S102 - our own document

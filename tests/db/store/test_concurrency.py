@@ -28,6 +28,7 @@ from db.store.run_record import RunRecord
 from db.store.store import Store, SubmissionRow, open_store
 from harness.trials.trial import Trial
 from tests.patience import PATIENCE
+from tests.requests import named
 
 SECONDS = float(os.environ.get("STRESS_SECONDS", "6"))
 MIN_TURNS = 5
@@ -76,7 +77,7 @@ def enqueue(store: Store, number: int, watch: Watch, make_trial: Make) -> Log:
         trials = [make_trial(seed, data="shared", overrides={"batch": batch}) for seed in range(SHARED)]
         trials += [make_trial(seed, data=f"data-{number}", overrides={"batch": batch}) for seed in range(20)]
         with watch.timed():
-            store.enqueue([(trial, f"suite-{number}") for trial in trials])
+            store.enqueue(trials, [named(f"suite-{number}", *trials)])
         requested |= {trial.id: f"suite-{number}" for trial in trials}
     return {"asked": requested}
 
@@ -103,7 +104,7 @@ def succeeded(trial: Trial, number: int) -> RunRecord:
     curve = [("train/loss", step, step + final(trial.id)) for step in range(5)]
     metrics = [*curve, ("test/accuracy", -1, final(trial.id)), ("test/loss", -1, None)]
     attempt = {"number": 1, "state": "succeeded", "pid": number}
-    return RunRecord(trial, "succeeded", None, ["recorded"], [attempt], metrics)
+    return RunRecord(trial, "succeeded", None, [attempt], metrics)
 
 
 def query(store: Store, number: int, watch: Watch, make_trial: Make) -> Log:

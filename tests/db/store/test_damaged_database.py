@@ -14,6 +14,7 @@ from db.store.rebuild import rebuild
 from db.store.store import open_store
 from harness.runs.run_directory import RunDirectory
 from harness.trials.trial import Trial
+from tests.requests import named
 
 if TYPE_CHECKING:
     from tests.db.conftest import Call
@@ -44,7 +45,7 @@ def runs(
         make_directory(folder / "runs", make_trial(seed), attempts=attempts, metrics=metrics, suites=["mine"])
     with open_store("sqlite:///dropbench.db") as store:
         rebuild(store, folder / "runs")
-        store.enqueue([(make_trial(2), "mine")])
+        store.enqueue([make_trial(2)], [named("mine", make_trial(2))])
     return folder / "runs"
 
 

@@ -15,6 +15,7 @@ from db.store.store import Store, open_store
 from harness.errors import InputError
 from harness.regularizers.spec import RegularizerSpec
 from harness.trials.trial import Trial
+from tests.requests import named
 
 RATIOS = (0.05, 0.1, 0.3, 1)
 
@@ -23,7 +24,9 @@ RATIOS = (0.05, 0.1, 0.3, 1)
 def filled(tmp_path_factory: pytest.TempPathFactory, make_trial: Callable[..., Trial]) -> Iterator[Store]:
     file: Path = tmp_path_factory.mktemp("filters") / "some.db"
     with open_store(f"sqlite:///{file}") as store:
-        store.record(run_records(make_trial))
+        store.record(records := run_records(make_trial))
+        for record in records:
+            store.add_requests([named(f"tables/{record.trial.seed % 2}", record.trial)])
         yield store
 
 
@@ -34,9 +37,9 @@ def run_records(make_trial: Callable[..., Trial]) -> list[RunRecord]:
         value = None if seed == 3 else 80.5 + seed
         metrics: list[Any] = [("test/accuracy", -1, value), ("dev/accuracy", -1, 90.0 - seed), ("train/loss", 5, 7.0)]
         trial = make_trial(seed, ratio=ratio, model=f"t2t-{seed}", overrides={"amp": seed > 1, "name": f"x{seed}"})
-        records.append(RunRecord(trial, "succeeded", None, [f"tables/{seed % 2}"], [], metrics))
+        records.append(RunRecord(trial, "succeeded", None, [], metrics))
     waits = make_trial(10, model="volo", regularizer=RegularizerSpec(name="none"))
-    return [*records, RunRecord(waits, "queued", None, ["tables/0"])]
+    return [*records, RunRecord(waits, "queued")]
 
 
 def seeds(store: Store, words: str) -> list[int]:
@@ -195,7 +198,7 @@ def composed(store: Store, make_trial: Callable[..., Trial]) -> Store:
         RegularizerSpec(name="layerdrop+dropkey", params={"layerdrop.ratio": 0.3, "dropkey.ratio": 0.2}),
         RegularizerSpec(name="dropout", params={"ratio": 0.3}),
     ]
-    store.record([RunRecord(make_trial(seed, regularizer=spec), "queued", None, []) for seed, spec in enumerate(specs)])
+    store.record([RunRecord(make_trial(seed, regularizer=spec), "queued") for seed, spec in enumerate(specs)])
     return store
 
 

@@ -11,7 +11,9 @@ from db.store.run_record import read_run_record
 from db.store.store import Store, SubmissionRow, open_store
 from harness.errors import InputError
 from harness.runs.run_directory import RunDirectory, Runs
+from harness.suites.request import read_request, request_files
 from harness.trials.trial import Trial, WeightsRef
+from tests.requests import named
 
 NOT_REBUILT = ("submissions",)
 """Tables that run directories do not contain; the attempts still record where each trial ran."""
@@ -42,9 +44,8 @@ def runs(
 def collected(store: Store, runs: Path) -> None:
     """Fill a database as enqueueing, dispatching and collecting do."""
     directories = list(Runs(runs))
-    for directory in directories:
-        suites: list[str | None] = [*directory.suites()]
-        store.enqueue([(directory.trial(), suite) for suite in suites or [None]])
+    store.enqueue(directory.trial() for directory in directories)
+    store.add_requests(read_request(file) for file in request_files(runs))
     ids = [directory.id for directory in directories]
     store.intend(ids, SubmissionRow("a" * 32, "local", "/jobs", "here", 1))
     store.submitted("a" * 32, "7")
@@ -65,7 +66,7 @@ def test_rebuilding_gives_the_rows_that_collecting_gave(
     with open_store(f"sqlite:///{tmp_path}/empty.db") as empty:
         done = rebuild(empty, runs, lambda: ticks.append(1))
         assert dump(empty, *NOT_REBUILT) == before
-    assert (done.recorded, done.damaged, done.without_directory, len(ticks)) == (6, [], 0, 6)
+    assert (done.recorded, done.requests, done.damaged, done.without_directory, len(ticks)) == (6, 4, [], 0, 6)
     rebuild(store, runs)
     assert dump(store, *NOT_REBUILT) == before
 
@@ -75,7 +76,7 @@ def test_a_stale_database_is_brought_up_to_date(
 ) -> None:
     collected(store, runs)
     waiting = make_trial(99)
-    store.enqueue([(waiting, "a")])
+    store.enqueue([waiting], [named("a", waiting)])
     right = dump(store)
     store.set_states({make_trial(0).id: ("running", None), make_trial(1).id: ("succeeded", None)})
     done = rebuild(store, runs)
@@ -90,11 +91,13 @@ def test_damaged_directories_are_reported_and_left_out(
     for seed, name in ((0, "result.json"), (1, "trial.json")):
         file = runs / make_trial(seed).id / name
         file.write_bytes(file.read_bytes()[:-30])
+    request = next(request_files(runs))
+    request.write_bytes(request.read_bytes()[:-30])
     (runs / "no-run-directory").mkdir()
     (runs / ("0" * 12)).mkdir()
     done = rebuild(store, runs)
     assert done.recorded == 4
-    assert len(done.damaged) == 2
+    assert (done.requests, len(done.damaged)) == (3, 3)
     assert all("\n" not in line for line in done.damaged)
     assert any(make_trial(0).id in line and "result.json" in line for line in done.damaged)
     assert any(make_trial(1).id in line and "trial.json" in line for line in done.damaged)

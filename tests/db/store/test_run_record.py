@@ -156,7 +156,6 @@ def test_damage_is_reported_in_one_line_that_names_the_file(
         make_trial(),
         attempts=[attempt("succeeded")],
         metrics={"test/accuracy": 1.0},
-        suites=["s"],
         losses=[1.0],
     )
     cause, message = DAMAGES[what]

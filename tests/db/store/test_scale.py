@@ -16,6 +16,7 @@ from db.store.run_record import RunRecord
 from db.store.store import Store, SubmissionRow
 from harness.regularizers.spec import complete_spec
 from harness.trials.trial import Trial
+from tests.requests import named
 
 Make = Callable[..., Trial]
 MANY = 40_000
@@ -41,7 +42,7 @@ def test_small_deviations_from_a_large_mean() -> None:
 
 def test_any_number_of_ids(store: Store, make_trial: Make) -> None:
     trials = [make_trial(seed) for seed in range(3)]
-    store.enqueue([(trial, "suite") for trial in trials])
+    store.enqueue(trials, [named("suite", *trials)])
     ids = [f"{number:012x}" for number in range(MANY)]
     ids[7:7], ids[MANY:] = [trials[0].id], [trials[1].id]
     existing = [trials[0].id, trials[1].id]
@@ -58,9 +59,9 @@ def test_any_number_of_ids(store: Store, make_trial: Make) -> None:
 def test_a_bulk_is_added_in_the_order_it_came(store: Store, make_trial: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("db.store.store.BULK", 7)
     trials = [make_trial(seed, data=f"data-{seed % 3}") for seed in range(30)]
-    requests = [(trial, suite) for trial in trials for suite in ("one", "two")]
-    assert store.enqueue(requests).added == [trial.id for trial in trials]
-    enqueued = store.enqueue(reversed(requests))
+    requests = [named(suite, *trials) for suite in ("one", "two")]
+    assert store.enqueue(trials, requests).added == [trial.id for trial in trials]
+    enqueued = store.enqueue(reversed(trials), requests)
     assert (enqueued.added, enqueued.present) == ([], [trial.id for trial in reversed(trials)])
     assert store.suites([trials[9].id]) == {trials[9].id: ["one", "two"]}
 
@@ -69,10 +70,11 @@ def test_a_trial_of_two_suites_is_counted_once(store: Store, make_trial: Make) -
     values = {0: 80.0, 1: 82.0}
     store.record(
         [
-            RunRecord(make_trial(seed), "succeeded", None, ["one", "two"], [], [("test/accuracy", -1, value)])
+            RunRecord(make_trial(seed), "succeeded", None, [], [("test/accuracy", -1, value)])
             for seed, value in values.items()
         ]
     )
+    store.add_requests(named(suite, *map(make_trial, values)) for suite in ("one", "two", "two"))
     (row,) = results(store, group_by=["regularizer"])
     assert (row["n"], row["mean"], row["std"]) == (2, 81.0, statistics.stdev(values.values()))
     assert [(row["suite"], row["n"]) for row in results(store, group_by=["suite"])] == [("one", 2), ("two", 2)]
@@ -97,12 +99,13 @@ def test_a_filter_that_leaves_all_changes_nothing(store: Store, make_trial: Make
     store.record(
         [
             RunRecord(
-                trial, "succeeded" if n else "failed", None, ["suite"], [],
+                trial, "succeeded" if n else "failed", None, [],
                 [("train/loss", 1, 7.0), ("test/accuracy", -1, n / 7), ("test/f1", -1, None if n % 5 else n / 3)],
             )
             for n, trial in enumerate(trials)
         ]
     )  # fmt: skip
+    store.add_requests([named("suite", *trials)])
     rows = results(store, group_by=[key], metrics=["all"])
     assert rows == results(store, ["suite=suite"], group_by=[key], metrics=["all"])
     assert rows == results(store, ids=[trial.id for trial in trials], group_by=[key], metrics=["all"])
@@ -123,5 +126,5 @@ def key_of(trial: Trial, key: str) -> Any:
 
 def test_values_of_different_types_are_different_groups(store: Store, make_trial: Make) -> None:
     for value in (1, True, "1"):
-        store.enqueue([(make_trial(overrides={"x": value}), None)])
+        store.enqueue([make_trial(overrides={"x": value})])
     assert {repr(row["x"]) for row in results(store, group_by=["x"])} == {"1", "True", "'1'"}

@@ -11,6 +11,7 @@ from db.store.store import Store, SubmissionRow, open_store
 from harness.errors import InputError
 from harness.regularizers.spec import RegularizerSpec
 from harness.trials.trial import TRIAL_STATES, Trial, TrialState, WeightsRef
+from tests.requests import named
 
 Make = Callable[..., Trial]
 Dump = Callable[..., Any]
@@ -22,10 +23,10 @@ def submission(id: str = "a" * 32) -> SubmissionRow:
 
 def test_enqueue_merges_by_id_and_adds_the_suite(store: Store, make_trial: Make) -> None:
     first, second = make_trial(0), make_trial(1)
-    enqueued = store.enqueue([(first, "one"), (second, None), (first, "two")])
+    enqueued = store.enqueue([first, second, first], [named("one", first), named("two", first)])
     assert enqueued.added == [first.id, second.id]
     assert enqueued.present == []
-    again = store.enqueue([(first, "three"), (second, None)])
+    again = store.enqueue([first, second], [named("three", first)])
     assert (again.added, again.present, again.requeued) == ([], [first.id, second.id], [])
     assert store.suites([first.id, second.id]) == {first.id: ["one", "three", "two"]}
     assert store.counts()["queued"] == 2
@@ -33,7 +34,7 @@ def test_enqueue_merges_by_id_and_adds_the_suite(store: Store, make_trial: Make)
 
 def test_enqueue_is_whole_or_not_at_all(store: Store, make_trial: Make) -> None:
     def broken() -> Any:
-        yield from ((make_trial(seed), "suite") for seed in range(2000))
+        yield from (make_trial(seed) for seed in range(2000))
         raise RuntimeError("killed")
 
     with pytest.raises(RuntimeError, match="killed"):
@@ -43,10 +44,10 @@ def test_enqueue_is_whole_or_not_at_all(store: Store, make_trial: Make) -> None:
 
 def test_enqueue_queues_cancelled_and_skipped_again_but_no_failed(store: Store, make_trial: Make) -> None:
     cancelled, skipped, failed, done = (make_trial(seed) for seed in range(4))
-    store.enqueue([(trial, "s") for trial in (cancelled, skipped, failed, done)])
+    store.enqueue((cancelled, skipped, failed, done), [named("s", *(cancelled, skipped, failed, done))])
     store.set_states({cancelled.id: ("cancelled", None), skipped.id: ("skipped", "no grid")})
     store.set_states({failed.id: ("failed", "boom"), done.id: ("succeeded", None)})
-    enqueued = store.enqueue([(trial, "s") for trial in (cancelled, skipped, failed, done)])
+    enqueued = store.enqueue((cancelled, skipped, failed, done), [named("s", *(cancelled, skipped, failed, done))])
     assert set(enqueued.requeued) == {cancelled.id, skipped.id}
     states = store.states([cancelled.id, skipped.id, failed.id, done.id])
     assert [row.state for row in states.values()] == ["queued", "queued", "failed", "succeeded"]
@@ -57,7 +58,7 @@ def test_enqueue_queues_cancelled_and_skipped_again_but_no_failed(store: Store, 
 def test_trial_comes_back_equal(store: Store, make_trial: Make) -> None:
     plain = make_trial(5, schedule="decreasing", overrides={"lr": 0.5, "amp": True}, plugins={"my.py": "ff"})
     weighted = make_trial(6, weights=WeightsRef(path="/old/weights.pt", digest="ab"))
-    store.enqueue([(plain, None), (weighted, None)])
+    store.enqueue([plain, weighted])
     assert store.trials([weighted.id, plain.id, "0" * 12]) == {weighted.id: weighted, plain.id: plain}
 
 
@@ -65,15 +66,15 @@ def test_moved_weights_are_found_again(store: Store, make_trial: Make) -> None:
     old = make_trial(weights=WeightsRef(path="/old/w.pt", digest="ab"))
     new = make_trial(weights=WeightsRef(path="/new/w.pt", digest="ab"))
     assert old.id == new.id
-    store.enqueue([(old, None)])
-    store.enqueue([(new, None)])
+    store.enqueue([old])
+    store.enqueue([new])
     assert store.trials([old.id]) == {old.id: new}
 
 
 def test_counts_have_every_state(store: Store, make_trial: Make) -> None:
     assert store.counts() == dict.fromkeys(TRIAL_STATES, 0)
     trials = [make_trial(seed) for seed in range(3)]
-    store.enqueue([(trial, None) for trial in trials])
+    store.enqueue(trials)
     store.set_states({trials[0].id: ("failed", "x")})
     assert store.counts() == {**dict.fromkeys(TRIAL_STATES, 0), "queued": 2, "failed": 1}
     assert store.counts([trials[0].id, trials[0].id]) == {**dict.fromkeys(TRIAL_STATES, 0), "failed": 1}
@@ -82,7 +83,7 @@ def test_counts_have_every_state(store: Store, make_trial: Make) -> None:
 
 def test_states_in_the_order_asked(store: Store, make_trial: Make) -> None:
     trials = [make_trial(seed) for seed in range(3)]
-    store.enqueue([(trial, None) for trial in trials])
+    store.enqueue(trials)
     ids = [trials[2].id, "0" * 12, trials[0].id]
     assert list(store.states(ids)) == [trials[2].id, trials[0].id]
     row = store.states()[trials[1].id]
@@ -91,7 +92,7 @@ def test_states_in_the_order_asked(store: Store, make_trial: Make) -> None:
 
 def test_a_claim_takes_only_what_waits(store: Store, make_trial: Make) -> None:
     trials = [make_trial(seed) for seed in range(4)]
-    store.enqueue([(trial, None) for trial in trials])
+    store.enqueue(trials)
     store.set_states({trials[0].id: ("failed", "x")})
     ids = [trial.id for trial in trials]
     assert store.intend([*ids[:3], ids[1]], submission()) == ids[1:3]
@@ -104,7 +105,7 @@ def test_a_claim_takes_only_what_waits(store: Store, make_trial: Make) -> None:
 
 def test_a_submission_from_intent_to_end(store: Store, make_trial: Make) -> None:
     trial = make_trial()
-    store.enqueue([(trial, None)])
+    store.enqueue([trial])
     given = submission()
     store.intend([trial.id], given)
     assert store.open_submissions() == [given]
@@ -116,7 +117,7 @@ def test_a_submission_from_intent_to_end(store: Store, make_trial: Make) -> None
 
 def test_set_states_is_guarded_and_lets_go_of_the_submission(store: Store, make_trial: Make) -> None:
     first, second = make_trial(0), make_trial(1)
-    store.enqueue([(first, None), (second, None)])
+    store.enqueue([first, second])
     store.intend([first.id], submission())
     assert store.set_states({first.id: ("running", None)}) == [first.id]
     assert store.states()[first.id].submission_id == "a" * 32
@@ -137,12 +138,12 @@ def test_record_is_idempotent_and_keeps_only_what_the_directory_says(
 ) -> None:
     trial = make_trial()
     lost = {"number": 1, **_columns(attempt("lost"))}
-    before = RunRecord(trial, "running", None, ["s"], [lost], [("train/loss", 1, 0.5), ("train/loss", 2, 0.4)])
+    before = RunRecord(trial, "running", None, [lost], [("train/loss", 1, 0.5), ("train/loss", 2, 0.4)])
     store.record([before])
     # The checkpoint was at step 1: what came later is taken back, and trained again with another value.
     done = {**lost, "state": "succeeded"}
     after = RunRecord(
-        trial, "succeeded", None, ["t"], [done], [("train/loss", 1, 0.5), ("test/accuracy", -1, None)], "2026", "2027"
+        trial, "succeeded", None, [done], [("train/loss", 1, 0.5), ("test/accuracy", -1, None)], "2026", "2027"
     )
     store.record([after])
     once = dump(store)
@@ -153,7 +154,6 @@ def test_record_is_idempotent_and_keeps_only_what_the_directory_says(
         ("'test/accuracy'", "-1", "None", f"'{trial.config_id}'"),
     }
     assert [row[2] for row in once["attempts"]] == ["'succeeded'"]
-    assert store.suites([trial.id]) == {trial.id: ["s", "t"]}
     assert store.states()[trial.id].state == "succeeded"
 
 
@@ -164,7 +164,7 @@ def _columns(attempt: dict[str, Any]) -> dict[str, Any]:
 
 def test_record_keeps_the_submission_of_a_running_trial(store: Store, make_trial: Make) -> None:
     trial = make_trial()
-    store.enqueue([(trial, None)])
+    store.enqueue([trial])
     store.intend([trial.id], submission())
     store.record([RunRecord(trial, "running")])
     assert store.states()[trial.id].submission_id == "a" * 32
@@ -203,8 +203,8 @@ def test_find(store: Store, make_trial: Make, words: str | None, seeds: set[int]
         make_trial(0), make_trial(1), make_trial(2, regularizer=none),
         make_trial(3, ratio=0.4, data="mr", overrides=overrides),
     ]  # fmt: skip
-    store.enqueue([(trials[0], "suite-a"), (trials[1], "suite-a"), (trials[1], "suite-b"), (trials[2], "suite-b")])
-    store.enqueue([(trials[3], None)])
+    store.enqueue(trials[:3], [named("suite-a", *trials[:2]), named("suite-b", *trials[1:3])])
+    store.enqueue([trials[3]])
     store.set_states({trials[1].id: ("failed", "x"), trials[2].id: ("succeeded", None)})
     by_id = {trial.id: trial.seed for trial in trials}
     assert {by_id[id] for id in store.find(words)} == seeds
@@ -225,13 +225,13 @@ def test_find(store: Store, make_trial: Make, words: str | None, seeds: set[int]
     ],
 )
 def test_find_says_what_a_word_should_have_been(store: Store, make_trial: Make, words: str, message: str) -> None:
-    store.enqueue([(make_trial(), "suite-a")])
+    store.enqueue([make_trial()], [named("suite-a", make_trial())])
     with pytest.raises(InputError, match=message):
         store.find(words)
 
 
 def test_values_are_never_sql(store: Store, make_trial: Make) -> None:
-    store.enqueue([(make_trial(), "it's")])
+    store.enqueue([make_trial()], [named("it's", make_trial())])
     assert store.find("data=x'--") == []
     assert len(store.find("it's")) == 1
     assert store.find("ratio=0.3'") == []
@@ -239,6 +239,6 @@ def test_values_are_never_sql(store: Store, make_trial: Make) -> None:
 
 def test_closing_lets_go_of_the_file(url: str, make_trial: Make) -> None:
     with open_store(url) as store:
-        store.enqueue([(make_trial(), None)])
+        store.enqueue([make_trial()])
     with open_store(url, create=False) as store:
         assert store.counts()["queued"] == 1

@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from db.store.run_record import RunRecord
 from db.store.store import SubmissionRow, open_store
 from harness.trials.trial import FINAL_STATES, Trial
+from tests.requests import named
 
 SEEDS = st.lists(st.integers(0, 7), max_size=8)
 
@@ -39,7 +40,7 @@ def machine(template: Path, folder: Path, make_trial: Callable[..., Trial]) -> t
 
         @rule(seeds=SEEDS, suite=st.sampled_from(["a", "b"]))
         def enqueue(self, seeds: list[int], suite: str) -> None:
-            enqueued = self.store.enqueue([(trials[seed], suite) for seed in seeds])
+            enqueued = self.store.enqueue(own := [trials[seed] for seed in seeds], [named(suite, *own)] if own else [])
             requested = {ids[seed] for seed in seeds}
             assert set(enqueued.added) == requested - set(self.states)
             assert set(enqueued.present) == requested & set(self.states)
@@ -65,7 +66,7 @@ def machine(template: Path, folder: Path, make_trial: Callable[..., Trial]) -> t
 
         @rule(seed=st.integers(0, 7))
         def succeed(self, seed: int) -> None:
-            self.store.record([RunRecord(trials[seed], "succeeded", None, [], [], [("test/accuracy", -1, 90.0)])])
+            self.store.record([RunRecord(trials[seed], "succeeded", None, [], [("test/accuracy", -1, 90.0)])])
             self.states[ids[seed]] = "succeeded"
 
         @invariant()

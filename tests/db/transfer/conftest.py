@@ -15,6 +15,7 @@ from db.schema.tables import Attempts
 from db.store.store import Store, SubmissionRow, open_store
 from harness.trials.trial import Trial
 from tests.db.transfer.given import ODD, attempt, outcome
+from tests.requests import named
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def filled(source_store: Store, make_trial: Callable[..., Trial]) -> Store:
     """Trials in all lasting states, with unusual texts, numbers and values, and an ended submission."""
     trials = [make_trial(seed, overrides={"lr": 1e-5, "name": "a\nb"}) for seed in range(6)]
     submission = SubmissionRow("a" * 32, "local", "/some\nwhere", "laptop", 7, username="me")
-    source_store.enqueue([(trials[0], "other")])
+    source_store.enqueue([trials[0]], [named("other", trials[0])])
     assert source_store.intend([trials[0].id], submission)
     source_store.submitted(submission.id, "12")
     source_store.end_submission(submission.id)
@@ -45,13 +46,14 @@ def filled(source_store: Store, make_trial: Callable[..., Trial]) -> Store:
             outcome(trials[0], attempts=[attempt(1, cause=ODD), attempt(2, "succeeded", 2, **used)]),
             outcome(trials[1], accuracy=None),
             outcome(trials[2], "failed", reason=ODD, attempts=[attempt(1, message=ODD, cause="")]),
-            outcome(trials[3], "cancelled", suites=["a", "b"]),
+            outcome(trials[3], "cancelled"),
             outcome(
                 trials[4], "queued", metrics=[("loss/ü, x", 3, 5e-324), ("big", 2**31 - 1, 1.7976931348623157e308)]
             ),
             outcome(trials[5], "skipped", reason="no data", metrics=[]),
         ]
     )
+    source_store.add_requests([named("mine", *trials), named("a", trials[3])])
     with writing(source_store.engine) as connection:
         connection.execute(update(Attempts).where(Attempts.c.cause == "").values(cause=None))  # CSV has no empty text
     return source_store

@@ -28,7 +28,7 @@ def outcome(trial: Trial, state: Any = "succeeded", accuracy: float | None = 80.
     values = [("test/accuracy", -1, accuracy), ("train/loss", -1, 0.1)] if state == "succeeded" else []
     curve = [("train/loss", step, 1 / (step + 1)) for step in range(3)]
     times = {"created_at": DAY.format(1), "updated_at": DAY.format(2)}
-    return RunRecord(trial, state, **{**times, "metrics": curve + values, "suites": ["mine"], **more})
+    return RunRecord(trial, state, **{**times, "metrics": curve + values, **more})
 
 
 def put(source_store: Store, store: Store, **more: Any) -> ImportSummary:

@@ -20,6 +20,7 @@ from db.transfer.merge import messages, transfer
 from db.transfer.source import open_source
 from harness.trials.trial import Trial
 from tests.db.transfer.given import DAY, Dump, attempt, counts, outcome, put
+from tests.requests import named
 
 
 def test_round_trip(filled: Store, store: Store, dump: Dump) -> None:
@@ -50,7 +51,7 @@ def test_active_trials_of_the_source_are_queued(
     source_store: Store, store: Store, make_trial: Callable[..., Trial]
 ) -> None:
     first, second = make_trial(0), make_trial(1)
-    source_store.enqueue([(first, "mine"), (second, "mine")])
+    source_store.enqueue([first, second], [named("mine", first, second)])
     source_store.intend([first.id, second.id], SubmissionRow("b" * 32, "slurm", "/", "cluster", 1))
     source_store.set_states({second.id: ("running", "a reason")})
     with writing(source_store.engine) as connection:
@@ -98,8 +99,10 @@ def test_the_more_advanced_trial_wins(
     case: Case, source_store: Store, store: Store, make_trial: Any, dump: Dump
 ) -> None:
     trial = make_trial()
-    store.record([outcome(trial, case.target[0], attempts=case.target[1], suites=["ours"])])
+    store.record([outcome(trial, case.target[0], attempts=case.target[1])])
+    store.add_requests([named("ours", trial)])
     source_store.record([outcome(trial, case.source[0], attempts=case.source[1])])
+    source_store.add_requests([named("mine", trial)])
     put(source_store, store)
     assert store.states()[trial.id].state == case.state
     assert store.suites([trial.id]) == {trial.id: ["mine", "ours"]}
@@ -201,7 +204,6 @@ def test_any_text_and_number_comes_through(
                 make_trial(seed, overrides={text: text}),
                 state,
                 reason,
-                [text],
                 [attempt(1, cause=reason, message=text, cpu_seconds=value)],
                 [
                     *((text, step, number) for step, number in enumerate(numbers)),

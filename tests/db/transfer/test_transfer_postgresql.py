@@ -15,6 +15,7 @@ from db.transfer.merge import transfer
 from db.transfer.source import open_source
 from harness.errors import InputError
 from harness.trials.trial import Trial
+from tests.requests import named
 
 DAY = "2026-01-01T00:00:00.000+00:00"
 
@@ -32,7 +33,7 @@ def laptop(tmp_path: Path, template: Path, make_trial: Callable[..., Trial]) -> 
     more: dict[str, Any] = {"suites": ["mine"], "created_at": DAY, "updated_at": DAY}
     with open_store(file) as filled:
         trials = [make_trial(seed, overrides={"text": "ü\n\0"}) for seed in range(3)]
-        filled.enqueue([(trials[0], "mine")])
+        filled.enqueue([trials[0]], [named("mine", trials[0])])
         filled.intend([trials[0].id], SubmissionRow("a" * 32, "local", "/", "laptop", 7))
         filled.end_submission("a" * 32)
         values = [("test/accuracy", -1, 0.1 + 0.2), ("test/loss", -1, None), ("train/loss", 2**31 - 1, 1e-300)]

@@ -15,14 +15,19 @@ from db.schema.connection import connect
 from db.schema.tables import METADATA
 from db.store.run_record import RunRecord
 from db.store.store import Store
-from db.tuning.select import PRUNED, Candidate, Selection, select
+from db.tuning.propose import propose
+from db.tuning.select import PRUNED, Candidate, Selection
+from db.tuning.select import select as select_stored
 from harness.errors import missing_library
 from harness.settings import Settings
-from harness.suites.cell import Cell, SuiteOptions
-from harness.suites.search_space import Sweep, parse_search, parse_space
+from harness.suites.cell import SuiteOptions
+from harness.suites.request import RequestedCandidate, RequestedCell
+from harness.suites.search_space import Params, Sweep, parse_search, parse_space
 from harness.suites.suite import parse_suite
 from harness.trials.metric import Metric
+from harness.trials.task import spec_of
 from harness.trials.trial import Trial
+from jobs.queue.request import candidate_of
 
 SUITE: dict[str, Any] = {
     "title": "t",
@@ -38,11 +43,31 @@ HERE = Settings()
 pytestmark = pytest.mark.usefixtures("tiny_task")
 
 
-def cell(*space: str, search: str = "sampler=grid", seeds: int = 2) -> Cell:
+TRIALS: dict[str, Trial] = {}
+"""The trials of all candidates that `select` has returned."""
+
+
+def select(swept: RequestedCell, settings: Settings, store: Store) -> Selection:
+    """Return the state of a cell as its request or its search has it."""
+
+    def make(params: Params) -> RequestedCandidate:
+        own = swept.with_params(params).trials(settings)
+        TRIALS.update({trial.id: trial for trial in own})
+        return candidate_of(params, own)
+
+    sweep, metrics = swept.sweep, spec_of("tiny").metrics
+    assert sweep is not None
+    if not sweep.is_grid:
+        return propose(swept, make, metrics, store)
+    stored = swept.model_copy(update={"candidates": tuple(map(make, sweep.grid()))})
+    return select_stored(stored, metrics, store)
+
+
+def cell(*space: str, search: str = "sampler=grid", seeds: int = 2) -> RequestedCell:
     suite = parse_suite(SUITE, "mine", "mine.yaml")
     choice = SuiteOptions(sweep=parse_space(space), search=parse_search(search), seeds=tuple(range(seeds)))
     (cell,) = suite.cells(choice)
-    return cell
+    return RequestedCell(**dict(cell), measured=ACCURACY)
 
 
 def write(
@@ -54,7 +79,7 @@ def write(
     state = fields.pop("state", "succeeded")
     if state == "succeeded":
         points += [("dev/accuracy", -1, dev), ("test/accuracy", -1, test), ("dev/loss", -1, test)]
-    store.record([RunRecord(trial, state, fields.pop("reason", None), [], [], points)])
+    store.record([RunRecord(trial, state, fields.pop("reason", None), [], points)])
 
 
 def test_the_best_on_dev_is_chosen_whatever_test_says(store: Store) -> None:
@@ -99,7 +124,9 @@ def test_no_test_score_changes_the_choice(scores: list[tuple[float, float]], dra
 @given(st.lists(st.integers(0, 5), min_size=1), st.booleans())
 def test_of_equals_the_first_is_chosen_in_either_direction(scores: list[int], higher: bool) -> None:
     swept = cell("ratio=0.1")
-    made = tuple(Candidate({"number": number}, swept, (), "succeeded", dev=dev) for number, dev in enumerate(scores))
+    made = tuple(
+        Candidate({"number": number}, swept, "", (), "succeeded", dev=dev) for number, dev in enumerate(scores)
+    )
     chosen = Selection(Sweep(space={}), made, Metric("any", higher_is_better=higher)).chosen
     assert chosen is not None
     assert chosen.params["number"] == scores.index(max(scores) if higher else min(scores))
@@ -119,7 +146,7 @@ def test_of_equals_the_first_is_chosen_in_either_direction(scores: list[int], hi
 )
 def test_nothing_is_chosen_before_all_have_won_or_lost(states: list[str], settled: bool, chosen: int | None) -> None:
     made = tuple(
-        Candidate({"number": number}, cell("ratio=0.1"), (), state, dev=50.0 + number)  # type: ignore[arg-type]
+        Candidate({"number": number}, cell("ratio=0.1"), "", (), state, dev=50.0 + number)  # type: ignore[arg-type]
         for number, state in enumerate(states)
     )
     selection = Selection(Sweep(space={}), made, ACCURACY)
@@ -154,7 +181,9 @@ def test_the_state_of_a_candidate(store: Store) -> None:
     ]
 
 
-def fulfil(store: Store, swept: Cell, score: Callable[[Candidate], float], draw: random.Random) -> list[Selection]:
+def fulfil(
+    store: Store, swept: RequestedCell, score: Callable[[Candidate], float], draw: random.Random
+) -> list[Selection]:
     """Give every requested candidate a dev score, in any order within a batch; return each replayed state."""
     replays = []
     while True:
@@ -162,7 +191,7 @@ def fulfil(store: Store, swept: Cell, score: Callable[[Candidate], float], draw:
         unsettled = [candidate for candidate in replays[-1].candidates if not candidate.settled]
         if not unsettled:
             return replays
-        trials = [(candidate, trial) for candidate in unsettled for trial in candidate.trials]
+        trials = [(candidate, trial) for candidate in unsettled for trial in map(TRIALS.__getitem__, candidate.ids)]
         draw.shuffle(trials)
         for candidate, trial in trials:
             if draw.random() < 0.1:
@@ -219,17 +248,17 @@ def test_candidates_that_fall_behind_are_pruned(store: Store, pruner: str, sampl
     fine, poor = [90.0 + step for step in range(9)], [10.0] * 9
     for number, candidate in enumerate(done):
         curve = [40.0 + number + step for step in range(9)]
-        write(store, candidate.trials[0], curve[-1], curve=curve)
+        write(store, TRIALS[candidate.ids[0]], curve[-1], curve=curve)
     for candidate, curve in [(good, fine), *((candidate, poor) for candidate in bad)]:
-        write(store, candidate.trials[0], None, state="running", curve=curve)
-    pruned = {candidate.trials[0].id: reason for candidate, reason in select(swept, HERE, store).to_prune}
-    assert set(pruned) <= {candidate.trials[0].id for candidate in bad}
+        write(store, TRIALS[candidate.ids[0]], None, state="running", curve=curve)
+    pruned = {candidate.ids[0]: reason for candidate, reason in select(swept, HERE, store).to_prune}
+    assert set(pruned) <= {candidate.ids[0] for candidate in bad}
     assert len(pruned) == 4 if pruner == "median" else pruned, "a bracket of Hyperband prunes nothing"
     assert set(pruned.values()) == {f"dev accuracy 10 after 9 evaluations, {pruner} pruner"}
-    write(store, good.trials[0], 99.0, curve=fine)
+    write(store, TRIALS[good.ids[0]], 99.0, curve=fine)
     for candidate in bad:
-        reason = PRUNED + pruned.get(candidate.trials[0].id, "by another")
-        write(store, candidate.trials[0], None, state="cancelled", reason=reason, curve=poor)
+        reason = PRUNED + pruned.get(candidate.ids[0], "by another")
+        write(store, TRIALS[candidate.ids[0]], None, state="cancelled", reason=reason, curve=poor)
     last = select(swept, HERE, store)
     assert not last.to_prune
     assert [candidate.state for candidate in last.candidates].count("pruned") == 4

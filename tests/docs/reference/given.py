@@ -13,8 +13,10 @@ from harness.predictions.store import predictions_path, write_predictions
 from harness.runs.run_directory import RunDirectory
 from harness.settings import Settings
 from harness.suites.cell import SuiteOptions
+from harness.suites.request import write_request
 from harness.suites.suite import load_suite
 from harness.trials.trial import Trial
+from jobs.queue.request import request_suite
 from tests.db.conftest import ENDED, STARTED
 
 SUITE = "field/vision"
@@ -30,21 +32,24 @@ def campaign(
     base: float = 90.0,
     suite: str = SUITE,
     folder: Path | None = None,
+    whole: bool = True,
     **options: Any,
 ) -> list[Trial]:
     """Write a finished run directory per trial; the accuracy is `base`, plus 0.1 for each seed and 1 for each row.
+
+    If `whole`, its request names all rows.
 
     Each trial has predictions for `EXAMPLES`, of which it has as many correct as its seed says.
     """
     trials = []
     loaded = load_suite(suite)
-    cells = loaded.trials(SuiteOptions(**options), Settings(data=folder or runs / "no-data"))
-    for cell, own in cells:
-        if cell.row not in rows:
-            continue
-        for trial in own:
+    requested = request_suite(loaded, SuiteOptions(**options), Settings(data=folder or runs / "no-data"))
+    cells = tuple(cell for cell in requested.request.cells if cell.row in rows)
+    named = requested.request.cells if whole else cells
+    write_request(runs, requested.request.model_copy(update={"created_at": STARTED, "cells": named}))
+    for cell in cells:
+        for trial in (requested.trials[id] for each in cell.candidates for id in each.trials):
             directory = RunDirectory.create(runs, trial)
-            directory.add_suites([loaded.name])
             used = {"host": "secret", "pid": 7, "job_id": "8", "message": "/home/me", "cpu_seconds": 3.5, "cpus": 1}
             times = {"started_at": STARTED, "ended_at": ENDED}
             directory.write_attempt(1, {"state": "succeeded", "cause": None, **times, **used})
@@ -79,9 +84,7 @@ def predictions(trial: Trial) -> Predictions:
 
 def extended(file: Path, runs: Path, suite: str = SUITE, *, plugins: bool = False) -> Extension:
     """Extend a file by run directories."""
-    content, extension = extend(
-        file, [runs], [load_suite(suite)], Settings(data=runs / "no-data"), "0123abcd", plugins=plugins
-    )
+    content, extension = extend(file, [runs], [load_suite(suite)], "0123abcd", plugins=plugins)
     write_atomic(file, content)
     return extension
 

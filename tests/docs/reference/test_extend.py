@@ -6,7 +6,6 @@ import hashlib
 import json
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 from sqlalchemy import select
@@ -25,9 +24,11 @@ from harness.regularizers.drop import UnitDrop
 from harness.runs.run_directory import RunDirectory
 from harness.settings import Settings
 from harness.suites.cell import SuiteOptions
-from harness.suites.suite import load_suite
+from harness.suites.request import RequestedCell, write_request
 from harness.trials.result_versions import ENGINE
+from harness.trials.trial import Trial
 from tests.docs.reference.given import SUITE, campaign, extended
+from tests.requests import named
 
 
 def test_a_file_grows_by_new_trials_and_equal_content_gives_equal_bytes(tmp_path: Path) -> None:
@@ -46,7 +47,8 @@ def test_a_file_grows_by_new_trials_and_equal_content_gives_equal_bytes(tmp_path
         assert packed(store) == grown
     with open_reference(str(file)) as reference:
         assert len(reference.states()) == 10
-        assert [options for _, options in tables([load_suite(SUITE)], reference)] == [SuiteOptions()]
+        (table,) = tables([SUITE], reference)
+        assert (table.request.options, len(table.cells)) == (SuiteOptions(), 36)
 
 
 def test_nothing_of_the_machine_is_kept_but_what_matters_for_results(tmp_path: Path) -> None:
@@ -79,8 +81,9 @@ def test_trials_that_deviate_are_refused_with_the_reason(tmp_path: Path) -> None
     [old] = campaign(runs, ["dropout"], seeds=(0,))
     earlier = old.model_copy(update={"result_versions": {"engine": 0}})
     directory = RunDirectory.create(runs, earlier)
-    for name in ("environment.json", "result.json", "suites.json"):
+    for name in ("environment.json", "result.json"):
         (directory.path / name).write_bytes((runs / old.id / name).read_bytes())
+    write_request(runs, named(SUITE, earlier))
     [compiled] = campaign(runs, ["r-drop"], seeds=(0,))
     write_json(runs / compiled.id / "environment.json", {"compile": True})
     [plugin] = campaign(runs, ["drophead"], seeds=(0,))
@@ -123,7 +126,8 @@ def test_holes_are_listed_with_their_reasons(tmp_path: Path) -> None:
     campaign(tmp_path / "runs", ["dropkey"], seeds=(0, 1))
     extended(tmp_path / "x.zip", tmp_path / "runs")
     with open_reference(str(tmp_path / "x.zip")) as reference, editable(tmp_path / "none.zip") as own:
-        head, *lines = holes(load_suite(SUITE), SuiteOptions(), reference, own, Settings())
+        (table,) = tables([SUITE], reference)
+        head, *lines = holes(table, reference, own)
     assert head.startswith("field/vision, preset mini: 1 of ")
     assert "  Digits / dropkey: n = 2: not run" in lines
     assert not any("/ none:" in line for line in lines)
@@ -132,34 +136,22 @@ def test_holes_are_listed_with_their_reasons(tmp_path: Path) -> None:
 def test_a_tuned_cell_whose_candidates_were_skipped_says_why(tmp_path: Path) -> None:
     campaign(tmp_path / "runs", ["none"], preset="small", data=("digits",))
     extended(tmp_path / "x.zip", tmp_path / "runs")
-    suite, settings = load_suite(SUITE), Settings(data=tmp_path / "no-data")
-    cells = suite.trials(SuiteOptions(preset="small", data=("digits",)), settings)
-    records = [RunRecord(trial, "skipped", "no site") for cell, own in cells if cell.row == "unidrop" for trial in own]
-    assert len(records) == 15
     with open_reference(str(tmp_path / "x.zip")) as reference, editable(tmp_path / "none.zip") as own:
-        own.record(records)
-        head, *lines = holes(suite, SuiteOptions(preset="small"), reference, own, settings)
+        (table,) = tables([SUITE], reference)
+        (cell,) = (cell for cell in table.request.cells if cell.row == "unidrop")
+        ids = [id for candidate in cell.candidates for id in candidate.trials]
+        assert len(ids) == 15
+        own.record(RunRecord(trial, "skipped", "no site") for trial in trials_named(cell, tmp_path / "runs"))
+        head, *lines = holes(table, reference, own)
     assert head.endswith("1 are skipped")
     assert "  Digits / unidrop: n = 0: skipped: no site" in lines
     assert "  Digits / dropkey: n = 0: 0/3 candidates done" in lines
 
 
-def test_a_table_has_the_data_and_the_seeds_of_the_file(tmp_path: Path) -> None:
-    """Cells without a trial are holes, also without the data on this machine."""
-    (tmp_path / "data/trec").mkdir(parents=True)
-    for split in ("train", "test"):
-        (tmp_path / f"data/trec/TREC.{split}.all").write_text("NUM:dist How far is it ?\n" * 20)
-    text: dict[str, Any] = {"suite": "field/text", "preset": "small", "data": ("trec",)}
-    campaign(tmp_path / "runs", folder=tmp_path / "data", seeds=range(6), **text)
-    file = tmp_path / "x.zip"
-    extended(file, tmp_path / "runs", "field/text")
-    suite = load_suite("field/text")
-    with open_reference(str(file)) as reference, editable(tmp_path / "none.zip") as own:
-        [(_, options)] = tables([suite], reference)
-        head, *lines = holes(suite, options, reference, own, Settings())
-    assert options == SuiteOptions(preset="small", data=("trec",), seeds=tuple(range(6)))
-    assert head.startswith("field/text, preset small, trec: 2 of ")
-    assert "  QC / drophead: n = 0: 0/3 candidates done" in lines
+def trials_named(cell: RequestedCell, runs: Path) -> list[Trial]:
+    """Return the trials of all candidates of a cell."""
+    settings = Settings(data=runs / "no-data")
+    return [trial for each in cell.candidates for trial in cell.with_params(each.params).trials(settings)]
 
 
 def test_a_missing_folder_of_runs_is_an_error(tmp_path: Path) -> None:

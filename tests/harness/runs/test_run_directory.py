@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 import subprocess
@@ -72,17 +71,6 @@ def test_events_skip_torn_lines_and_what_a_resume_took_back(tmp_path: Path) -> N
         file.write(b'3\n"text"\n')
     losses = [event["loss"] for event in directory.events() if event["event"] == "train"]
     assert losses == [1.0, 2.0, 30.0]
-
-
-def test_suites_add_up_and_a_damaged_list_is_begun_anew(tmp_path: Path) -> None:
-    directory = make(tmp_path)
-    directory.add_suites(["b"])
-    directory.add_suites(["a", "b"])
-    assert directory.suites() == ["a", "b"]
-    (directory.path / "suites.json").write_text("3")
-    assert directory.suites() == []
-    directory.add_suites(["c"])
-    assert json.loads((directory.path / "suites.json").read_text()) == ["c"]
 
 
 def test_one_worker_holds_a_directory_until_its_process_ends(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from harness.settings import Settings
 from harness.suites.cell import Cell, SuiteOptions
 from harness.suites.search_space import parse_space
 from harness.suites.suite import load_suite, parse_suite, suite_names
+from jobs.queue.request import request_suite
 
 SMALL: dict[str, Any] = {
     "title": "t",
@@ -130,7 +131,7 @@ def test_trials_are_counted_before_any_is_created(monkeypatch: pytest.MonkeyPatc
     grid = parse_space([f"ratio={','.join(str(number / 1000) for number in range(1, 901))}"])
     options = SuiteOptions(seeds=tuple(range(2000)), sweep=grid, regularizers=("dropkey",))
     with pytest.raises(InputError, match="suite small: more than 1,000,000 trials: request fewer seeds or candidates"):
-        suite.trials(options, Settings())
+        request_suite(suite, options, Settings())
 
 
 def test_a_row_with_an_unknown_field_is_rejected() -> None:
@@ -155,3 +156,14 @@ def test_a_users_suite_is_read_from_its_path(tmp_path: Path) -> None:
 def test_an_unknown_suite_is_reported_with_the_nearest_name() -> None:
     with pytest.raises(InputError, match="did you mean dropattention/table3"):
         load_suite("dropattention/table33")
+
+
+def test_an_added_row_of_a_label_that_is_there_is_numbered_unless_its_trials_are_the_same() -> None:
+    suite = load_suite("quickstart")
+    rows = [row.model_copy(update={"label": "dropout"}) if "dropout 0" in row.label else row for row in suite.rows]
+    suite = suite.model_copy(update={"rows": rows})
+    options = SuiteOptions(seeds=(0,), regularizers=("dropout", "dropout:ratio=0.3", "none"))
+    request = request_suite(suite, options, Settings()).request
+    labels = [cell.row for cell in request.cells]
+    assert labels[-2:] == ["dropout (2)", "dropout:ratio=0.3"]
+    assert len(set(labels)) == len(labels) == 6

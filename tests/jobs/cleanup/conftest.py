@@ -14,6 +14,7 @@ from jobs.queue.reconcile import collect
 from jobs.worker import slots
 from jobs.worker.worker import Worker
 from tests.jobs.workplace import Workplace
+from tests.requests import named
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def work(place: Workplace, store: Store, monkeypatch: pytest.MonkeyPatch) -> Ite
         id = f"{next(number):032x}"
         folder = slots.jobs_folder(place.runs) / id
         folder.mkdir(parents=True)
-        store.enqueue([(trial, "mine") for trial in trials])
+        store.enqueue(trials, [named("mine", *trials)])
         ids = store.intend([trial.id for trial in trials], SubmissionRow(id, "local", str(folder), "here", 1))
         store.submitted(id, "77")
         for name in ("77_submitted.pkl", "77_0_result.pkl", "77_0_log.out"):

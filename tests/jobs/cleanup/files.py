@@ -26,7 +26,7 @@ def grow_old(folder: Path, days: float = 40) -> None:
 def read_permanent(*folders: Path) -> dict[Path, bytes]:
     """Return the contents of all files that must never be deleted."""
     permanent = (
-        *("trial.json", "suites.json", "result.json", "events.jsonl", "log.txt", "environment.json"),
+        *("trial.json", "result.json", "events.jsonl", "log.txt", "environment.json"),
         *("attempts", "analysis"),
     )
     files = [file for folder in folders for file in folder.rglob("*") if file.is_file() and file.name[0] != "."]

@@ -44,7 +44,7 @@ def test_files_kept_of_a_trial_that_succeeded(place: Workplace, store: Store, wo
     assert names(predictions.parent) == [predictions.name]
     assert names(checkpoint) == ["notes", weights]
     weights_ref = WeightsRef(path=str(checkpoint / weights), digest="0" * 64)
-    store.enqueue([(second.model_copy(update={"weights": weights_ref}), None)])
+    store.enqueue([second.model_copy(update={"weights": weights_ref})])
     assert kinds(gc(store, place.settings, weights=True)) == {"weights": 1}, "another trial starts from the first one's"
     assert names(checkpoint) == ["notes", weights]
     assert names(place.runs / second.id / "checkpoint") == []
@@ -62,7 +62,6 @@ def test_cancelled_skipped_queued_and_unknown_trials(place: Workplace, store: St
     (place.runs / ids[4] / "trial.json").write_text("{")
     with store.engine.begin() as connection:
         for table, key in (
-            ("memberships", "trial_id"),
             ("attempts", "trial_id"),
             ("metrics", "trial_id"),
             ("trials", "id"),

@@ -73,7 +73,7 @@ def test_a_dry_run_reports_the_same_and_changes_nothing(place: Workplace, store:
     folder = slots.jobs_folder(place.runs) / ("f" * 32)
     folder.mkdir()
     (folder / "9_submitted.pkl").touch()
-    store.enqueue([(trials[2], None)])
+    store.enqueue([trials[2]])
     store.intend([trials[2].id], SubmissionRow(folder.name, "local", str(folder), "here", 1))
     grow_old(place.runs)
     before = {file: file.read_bytes() for file in place.runs.rglob("*") if file.is_file()}

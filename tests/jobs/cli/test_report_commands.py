@@ -1,9 +1,15 @@
-"""``dropbench report``: how it finds what was run, and what it shows without data and run directories."""
+"""``dropbench report``: which requests it shows, and that it needs neither data nor recipes, suites or plug-ins."""
 
 from __future__ import annotations
 
 import json
+import os
+import random
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,110 +21,98 @@ from db.store.store import open_store
 from harness.runs.run_directory import RunDirectory
 from harness.settings import Settings
 from harness.suites.cell import SuiteOptions
+from harness.suites.request import read_request, request_files, write_request
 from harness.suites.search_space import parse_space
-from harness.suites.suite import SUITES, load_suite
-from harness.trials.task import spec_of
-from harness.trials.trial import DataRef, Trial
+from harness.suites.suite import load_suite
+from harness.trials.trial import Trial
+from jobs.queue.request import Requested, request_suite
+from tasks import preset_task
 from tasks.data import DATASETS
 from tasks.data.synthetic_cache import ensure_synthetic
 from tasks.floors.floors import floors
 from tests.db.conftest import ENDED, STARTED, Call
+from tests.paths import ROOT
 
-Record = Callable[..., list[Trial]]
+Record = Callable[..., Requested]
 TABLE = "dropattention/table3"
 FULL = "quickstart/full"
+FINALS: list[Any] = [("test/accuracy", -1, 50.0), ("dev/accuracy", -1, 51.0)]
 
 
 @pytest.fixture
 def record(folder: Path) -> Record:
-    """Return a function that records trials of a suite as succeeded, requested with options; it returns them."""
+    """Return a function that requests a suite, and records the trials as succeeded."""
 
-    def make(suite: str = FULL, folders: Mapping[str, Path] | None = None, **options: Any) -> list[Trial]:
+    def make(suite: str = FULL, folders: Mapping[str, Path] | None = None, **options: Any) -> Requested:
         settings = Settings(data=folder / "data", folders=dict(folders or {}))
-        cells = load_suite(suite).trials(SuiteOptions(**options), settings)
-        trials = [trial for _, own in cells for trial in own]
+        requested = request_suite(load_suite(suite), SuiteOptions(**options), settings)
+        write_request(folder / "runs", requested.request)
         with open_store("sqlite:///dropbench.db") as store:
-            metrics: list[Any] = [("test/accuracy", -1, 50.0), ("dev/accuracy", -1, 51.0)]
-            store.record(RunRecord(trial, "succeeded", suites=[suite], metrics=metrics) for trial in trials)
-        return trials
+            store.add_requests([requested.request])
+            store.record(RunRecord(trial, "succeeded", metrics=FINALS) for trial in requested.trials.values())
+        return requested
 
     return make
 
 
-def values(call: Call, *arguments: str) -> tuple[int, str]:
-    """Return the number of values in the cells of a report, and what it prints to standard error."""
+def values(call: Call, *arguments: str) -> tuple[dict[str, int], str]:
+    """Return the number of values in each column of a report, and what it prints to standard error."""
     done = call("report", *arguments, "--json")
     assert done.code == 0, done.err
-    return sum(cell["n"] for cell in json.loads(done.out)["cells"]), done.err
+    counts: dict[str, int] = {}
+    for cell in json.loads(done.out)["cells"]:
+        counts[cell["column"]] = counts.get(cell["column"], 0) + cell["n"]
+    return counts, done.err
 
 
-def test_the_only_options_that_were_run_are_found(call: Call, record: Record) -> None:
+def test_requests_that_train_otherwise_are_named(call: Call, record: Record) -> None:
+    first = record(overrides={"steps": 20}, seeds=(0,), models=("vit-digits",))
+    assert values(call, FULL) == ({"ViT": 4}, "")
+    record(preset="paper", seeds=(0,), models=("vit-digits",))
+    record(seeds=(0, 1), models=("vit-digits",))
+    notes = (
+        "other trials of this suite: `--preset paper`\n"
+        f"other trials of this suite (preset mini, steps=20): `--request {first.request.id}`\n"
+    )
+    assert values(call, FULL) == ({"ViT": 8}, notes)
+    assert values(call, FULL, "--request", first.request.id[:6]) == ({"ViT": 4}, "")
+    assert values(call, "--request", first.request.id) == ({"ViT": 4}, "")
+    assert values(call, FULL, "--preset", "paper")[0] == {"ViT": 4}
+    assert "no such request in the database" in call("report", FULL, "--request", "abc").err
+    assert "not of dropattention/table3" in call("report", TABLE, "--request", first.request.id).err
     record(overrides={"steps": 20}, seeds=(0,), models=("vit-digits",))
-    found = "no trial has the default options; all were run with `--set steps=20 --model vit-digits --seeds 1`\n"
-    assert values(call, FULL) == (4, found)
-    shown = call("report", FULL)
-    assert shown.err == found
-    assert "not run" not in shown.out
-    assert values(call, FULL, *found.split("`")[1].split()) == (4, "")
+    assert "recipe overridden: steps=20" in call("report", FULL).out, "it was made last"
 
 
-def test_of_several_sets_of_options_each_is_named(call: Call, record: Record) -> None:
-    record(overrides={"steps": 20}, seeds=(0,))
-    record(overrides={"steps": 30, "lr": 0.1}, seeds=(0,), models=("vit-digits",))
-    record(preset="paper", seeds=(0,), models=("vit-digits",), regularizers=("dropkey:ratio=0.2",))
-    assert values(call, FULL) == (
-        0,
-        "8 trials of this suite have steps=20: add `--set steps=20`\n"
-        "5 trials of this suite have preset=paper, regularizer=dropkey:ratio=0.2: "
-        "add `--preset paper --regularizer dropkey:ratio=0.2`\n"
-        "4 trials of this suite have steps=30, lr=0.1: add `--set steps=30 --set lr=0.1`\n",
-    )
-    for number in range(7):
-        record(overrides={"steps": 100 + number}, seeds=(0,), models=("vit-digits",))
-    lines = values(call, FULL)[1].splitlines()
-    assert len(lines) == 6
-    assert lines[-1] == "and 5 more sets of options: `dropbench results quickstart/full` lists all"
+def test_columns_of_two_requests_are_one_table_of_which_each_cell_is_the_newest(call: Call, record: Record) -> None:
+    record(TABLE, data=("trec-synthetic",), seeds=(0, 1))
+    record(TABLE, data=("mr-synthetic",), seeds=(0,))
+    assert values(call, TABLE) == ({"QC": 10, "MR": 5}, "")
+    assert list(values(call, TABLE)[0]) == ["MR", "QC"], "the order of the suite"
+    record(TABLE, data=("trec-synthetic",), seeds=(0,), regularizers=("dropkey:ratio=0.2",))
+    assert values(call, TABLE) == ({"QC": 6, "MR": 5}, "")
+    assert values(call, TABLE, "--data", "mr") == ({"MR": 5}, "")
+    assert "unknown data of this table 'ptb'" in call("report", TABLE, "--data", "ptb").err
 
 
-def test_a_partial_table_names_the_other_trials(call: Call, record: Record) -> None:
-    record(seeds=(0,), models=("vit-digits",))
-    record(seeds=(3, 4), models=("vit-digits",))
-    assert values(call, FULL) == (4, "8 trials of this suite have seeds=5: add `--seeds 5`\n")
-    other = "12 trials of this suite have model=vit-digits: add `--model vit-digits`\n"
-    assert values(call, FULL, "--model", "t2t-vit-digits", "--seeds", "5") == (0, other)
-    changed = "4 trials of this suite have no steps=30: remove `--set steps=30`\n"
-    shutil.move("dropbench.db", "old.db")
-    record(seeds=(0,), models=("vit-digits",))
-    assert values(call, FULL, "--set", "steps=30") == (0, changed)
-    both = "4 trials of this suite have preset=mini, no steps=30: remove `--set steps=30`, add `--preset mini`\n"
-    assert values(call, FULL, "--preset", "paper", "--set", "steps=30") == (0, both)
-    record()
-    assert values(call, FULL) == (24, ""), "a complete table has no notes"
-
-
-def test_trials_with_another_recipe_are_listed_by_results(call: Call, record: Record) -> None:
-    trials = record(seeds=(0,))
-    Path("dropbench.db").unlink()
-    with open_store("sqlite:///dropbench.db") as store:
-        for trial in trials:
-            changed = trial.model_copy(update={"recipe": {**trial.recipe, "lr": 0.5}})
-            store.record([RunRecord(changed, "succeeded", suites=[FULL])])
-    other = "8 trials of this suite have another recipe, plug-in or result version than now"
-    note = f"{other}: `dropbench results quickstart/full` lists all"
-    assert values(call, FULL) == (0, f"{note} trials\n")
-
-
-def test_a_table_on_other_data_names_them(call: Call, record: Record) -> None:
-    record(TABLE, data=("trec-synthetic",), seeds=(0,))
-    assert values(call, TABLE) == (
-        5, "no trial has the default options; all were run with `--data trec-synthetic --seeds 1`\n",
-    )  # fmt: skip
-    done = call("report", TABLE, "--data", "mr")
-    assert (done.code, done.out) == (2, "")
-    assert done.err == (
-        f"dropbench: {TABLE}: no trial with these options: 5 trials of this suite have data=trec-synthetic: "
-        "add `--data trec-synthetic`\n"
-    )
+def test_other_recipes_data_or_weights_are_never_in_one_table(
+    call: Call, record: Record, trec: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even in other columns, where no trial of one request is in the other."""
+    first = record(TABLE, data=("mr-synthetic",), seeds=(0,))
+    recipes = preset_task.read_recipes("text-classification")
+    changed = {**recipes, "presets": {**recipes["presets"], "mini": {**recipes["presets"]["mini"], "epochs": 3}}}
+    monkeypatch.setattr(preset_task, "read_recipes", lambda task: changed)
+    record(TABLE, {"trec": trec}, data=("trec",), seeds=(0,))
+    cause = "another recipe text-classification"
+    note = f"other trials of this suite ({cause}): `--request {first.request.id}`\n"
+    assert values(call, TABLE) == ({"QC": 5}, note)
+    with (trec / "TREC.train.all").open("a") as file:
+        file.write("NUM:dist How far is it ?\n")
+    record(TABLE, {"trec": trec}, data=("trec",), seeds=(0,))
+    shown, notes = values(call, TABLE)
+    assert (shown, notes.count("\n")) == ({"QC": 5}, 2)
+    assert "(another data trec): `--request" in notes
 
 
 @pytest.fixture
@@ -127,29 +121,104 @@ def trec(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Path(shutil.copytree(ensure_synthetic(DATASETS.get("trec")), tmp_path_factory.mktemp("data") / "trec"))
 
 
-def test_no_data_are_needed_for_the_tables_of_a_database(call: Call, record: Record, trec: Path) -> None:
-    record(TABLE, {"trec": trec}, data=("trec",), seeds=(0, 1))
-    shutil.rmtree(trec)
-    assert values(call, TABLE, "--data", "trec", "--seeds", "2") == (10, "")
-    assert values(call, TABLE)[0] == 10
-    assert call("report", TABLE, "--format", "html", "-o", "page.html").code == 0
-    assert "50.00" in Path("page.html").read_text(encoding="utf-8")
-    Path("dropbench.db").rename("other.db")
-    assert call("db", "import", "other.db").code == 0
-    assert values(call, TABLE, "--data", "trec", "--seeds", "2") == (10, "")
-    assert "trec" in call("results", TABLE).out
-    assert call("compare", "regularizer=none", "regularizer=dropattention-c").code == 0
-    assert "dropattention-c" in call("compare", "--rank").out
-    assert not Path("runs").exists()
+PLUGIN = """
+from dropbench import REGULARIZERS, AttentionDrop
+
+
+@REGULARIZERS.register("dropall")
+class DropAll(AttentionDrop):
+    def sample_drop_mask(self, shape, site, device):
+        import torch
+        return torch.rand(shape, device=device) < site.ratio
+"""
+
+
+def test_neither_data_nor_suite_recipe_or_plug_in_is_needed(folder: Path, trec: Path) -> None:
+    """In processes of their own, as a plug-in stays loaded."""
+    (folder / "mine.yaml").write_text((ROOT / "harness/suites/dropattention/table3.yaml").read_text("utf-8"))
+    (folder / "all.py").write_text(PLUGIN)
+    data = {"DROPBENCH_DATA": str(trec.parent), "DROPBENCH_PLUGINS": str(folder / "all.py")}
+
+    def dropbench(*arguments: str, code: str = "pass", **environment: str) -> str:
+        program = f"import sys; {code}; from harness.cli.main import run; sys.exit(run(sys.argv[1:]))"
+        command = [sys.executable, "-c", program, *arguments]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+        return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True).stdout
+
+    dropbench("enqueue", "mine.yaml", "--data", "trec", "--seeds", "1", "--regularizer", "dropall", **data)
+    with open_store(f"sqlite:///{folder}/dropbench.db") as store:
+        store.record(RunRecord(t, "succeeded", metrics=FINALS) for t in store.trials(list(store.states())).values())
+    before = dropbench("report", "mine.yaml", **data)
+    assert before.count("50.00") == 6
+    assert "dropall" in before
+    for path in (trec, folder / "all.py", folder / "mine.yaml"):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    (folder / "recipes").mkdir()
+    recipes = "import dropbench, pathlib, tasks.preset_task as f; f.RECIPES = pathlib.Path('recipes')"
+    assert dropbench("report", "mine.yaml", code=recipes) == before
+    assert dropbench("report", "mine") == before
+
+
+def test_folders_and_databases_of_two_people_make_the_union(call: Call, record: Record, folder: Path) -> None:
+    record(TABLE, data=("trec-synthetic",), seeds=(0,))
+    for name in ("runs", "dropbench.db"):
+        shutil.move(name, f"theirs-{name}")
+    record(TABLE, data=("mr-synthetic",), seeds=(0,))
+    assert values(call, TABLE)[0] == {"MR": 5}
+    shutil.copy("dropbench.db", "mine.db")
+    done = call("db", "import", "theirs-dropbench.db")
+    assert done.code == 0, done.err
+    assert values(call, TABLE) == ({"MR": 5, "QC": 5}, "")
+    assert call("db", "import", "theirs-dropbench.db").code == 0
+    shutil.copytree("theirs-runs", "runs", dirs_exist_ok=True)
+    for trials in ("mine.db", "theirs-dropbench.db"):  # as the run directories would have them
+        with open_store(f"sqlite:///{trials}") as source, open_store("sqlite:///fresh.db") as target:
+            states = source.trials(list(source.states())).values()
+            target.record(RunRecord(trial, "succeeded", metrics=FINALS) for trial in states)
+    shutil.move("fresh.db", "dropbench.db")
+    assert "and 2 requests" in call("db", "rebuild").out
+    assert values(call, TABLE) == ({"MR": 5, "QC": 5}, "")
+
+
+def killed_while_queueing(folder: Path, times: int) -> None:
+    """Kill `dropbench enqueue` at random times: a request is whole or absent, and the same command completes it."""
+    command = [sys.executable, "-m", "harness.cli.main", "enqueue", FULL, "--set"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    begin = time.monotonic()
+    subprocess.run([*command, "lr=0.5"], cwd=folder, env=environment, check=True, capture_output=True)
+    seconds, rng, stored = time.monotonic() - begin, random.Random(0), set[int]()
+    for number in range(times):
+        before = {file.name for file in request_files(folder / "runs")}
+        own = [*command, f"lr=0.{number + 11}"]
+        process = subprocess.Popen(own, cwd=folder, env=environment, stdout=subprocess.DEVNULL)
+        time.sleep(seconds * rng.uniform(0.5, 1.1))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        new = [file for file in request_files(folder / "runs") if file.name not in before]
+        requests = [read_request(file) for file in new]
+        assert len(requests) <= 1
+        with open_store(f"sqlite:///{folder}/dropbench.db") as store:
+            names = store.find(f"lr=0.{number + 11}")
+            assert not names or set(names) == set(requests[0].trials), "all or none, and not before the request"
+        stored.add(bool(requests) + bool(names))
+        subprocess.run(own, cwd=folder, env=environment, check=True, capture_output=True)
+        (file,) = (file for file in request_files(folder / "runs") if file.name not in before)
+        with open_store(f"sqlite:///{folder}/dropbench.db") as store:
+            assert set(store.find(f"lr=0.{number + 11}")) == set(read_request(file).trials)
+
+
+@pytest.mark.slow
+def test_a_request_that_is_killed_while_it_is_queued_is_whole_or_absent(folder: Path) -> None:
+    killed_while_queueing(folder, 10)
 
 
 def test_floors_are_those_of_the_data_that_the_table_is_of(
     call: Call, record: Record, trec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    trials = record(TABLE, {"trec": trec}, data=("trec",), seeds=(0,))
-    options = ("report", TABLE, "--data", f"trec={trec}", "--seeds", "1")
-    expected = {floor.name: floor.value for floor in floors(trials[0], Settings(folders={"trec": trec}))}
+    trial = next(iter(record(TABLE, {"trec": trec}, data=("trec",), seeds=(0,)).trials.values()))
+    options = ("report", TABLE, "--data", f"trec={trec}")
+    expected = {floor.name: floor.value for floor in floors(trial, Settings(folders={"trec": trec}))}
     shown = json.loads(call(*options, "--floors", "--json").out)
     assert {row["floor"]: row["value"] for row in shown["floors"]} == expected
     assert {(row["data"], row["metric"]) for row in shown["floors"]} == {("trec", "accuracy")}
@@ -160,94 +229,27 @@ def test_floors_are_those_of_the_data_that_the_table_is_of(
     assert call(*options, "--floors").code == 2
 
 
-def test_swept_cells_need_no_data_either(call: Call, record: Record, trec: Path) -> None:
-    record(TABLE, {"trec": trec}, data=("trec",), seeds=(0,), sweep=parse_space(["ratio=0.1,0.2"]))
-    shutil.rmtree(trec)
-    assert values(call, TABLE, "--data", "trec", "--seeds", "1", "--sweep", "ratio=0.1,0.2") == (5, "")
+def test_swept_cells_choose_from_the_candidates_of_their_request(call: Call, record: Record) -> None:
+    record(TABLE, data=("trec-synthetic",), seeds=(0,), sweep=parse_space(["ratio=0.1,0.2"]))
+    assert values(call, TABLE) == ({"QC": 5}, "")
+    cells = json.loads(call("report", TABLE, "--json").out)["cells"]
+    assert [len(cell["candidates"]) for cell in cells] == [0, 2, 2, 2, 2]
 
 
-def test_of_several_versions_of_absent_data_one_is_chosen(call: Call, record: Record, trec: Path) -> None:
-    fingerprints = []
-    for seeds in ((0, 1), (0,)):
-        fingerprints.append(record(TABLE, {"trec": trec}, data=("trec",), seeds=seeds)[0].data.fingerprint)
-        with (trec / "TREC.train.all").open("a") as file:
-            file.write("NUM:dist How far is it ?\n")
-    options = (TABLE, "--data", "trec", "--seeds", "2")
-    done = call("report", *options)
-    assert (done.code, done.out) == (2, "")
-    first, second = sorted(fingerprint[:8] for fingerprint in fingerprints)
-    assert done.err == (
-        "dropbench: data 'trec': not on this machine, and the database has trials on 2 versions: "
-        f"add `--fingerprint {first}` or `--fingerprint {second}`\n"
-    )
-    assert values(call, *options, "--fingerprint", fingerprints[0][:8]) == (10, "")
-    assert values(call, *options, "--fingerprint", fingerprints[1][:8])[0] == 5
-    here = values(call, TABLE, "--data", f"trec={trec}", "--seeds", "2")  # a third version
-    assert here[0] == 0
-    assert f"10 trials of this suite have fingerprint={fingerprints[0][:8]}: add `--fingerprint" in here[1]
-
-
-def test_other_files_than_data_may_be_absent(call: Call, folder: Path) -> None:
-    """Digests of files besides the data are taken from the recorded recipe."""
-    vectors = SuiteOptions(data=("trec",), seeds=(0,), overrides={"vectors": "mine.txt"})
-    drafts = [spec_of(cell.request.task).draft_for(cell.request) for cell in load_suite(TABLE).cells(vectors)]
-    finals: list[Any] = [("test/accuracy", -1, 50.0)]
-    options = (TABLE, "--data", "trec", "--seeds", "1", "--set", "vectors=mine.txt")
-    for digest in ("1234567890", "abcdefabcd"):
-        with open_store("sqlite:///dropbench.db") as store:
-            for draft in drafts:
-                assert draft is not None
-                files = {"data": DataRef(name="trec", fingerprint="0" * 16)}
-                recipe = {**draft.recipe, "vectors_fingerprint": digest}
-                trial = draft.model_copy(update={**files, "recipe": recipe})
-                store.record([RunRecord(trial, "succeeded", suites=[TABLE], metrics=finals)])
-        if digest.isdecimal():
-            assert values(call, *options) == (5, "")
-    done = call("report", *options)
-    assert done.code == 2
-    message = "vectors: not on this machine, and the database has trials on 2 versions: add `--fingerprint 12345678` or"
-    assert message in done.err
-    assert values(call, *options, "--fingerprint", "abcd") == (5, "")
-
-
-def test_the_last_request(call: Call, folder: Path, record: Record) -> None:
-    nothing = call("report", "--last")
-    assert (nothing.code, nothing.err) == (2, "dropbench: --last: no suite was run or enqueued with runs: "
-        "`dropbench report SUITE` shows a suite\n")  # fmt: skip
-    assert call("enqueue", FULL, "--set", "steps=20", "--seeds", "1", "--model", "vit-digits").code == 0
-    last = call("report", "--last")
-    assert (last.code, last.err) == (0, "")
-    assert last.out.count("queued") == 4
-    assert last.out == call("report", FULL, "--set", "steps=20", "--seeds", "1", "--model", "vit-digits").out
-    assert "--last: it stands for a suite with options" in call("report", FULL, "--last").err
-    assert call("report", "--last", "--seeds", "1").code == 2
-    assert call("enqueue", FULL, TABLE, "--data", "digits").code == 2, "nothing is stored of a wrong request"
-    assert call("report", "--last").out == last.out
-    (file,) = (folder / "runs" / ".submitit").glob("last-request.*.json")
-    file.write_text("{}")
-    assert "damaged: name the suite instead" in call("report", "--last").err
-
-
-def test_suites_enqueued_together_are_named(call: Call, folder: Path) -> None:
-    text = (Path(__file__).parents[3] / "harness/suites/quickstart.yaml").read_text(encoding="utf-8")
-    Path("mine.yaml").write_text(text)
-    assert call("enqueue", FULL, "mine.yaml", "--seeds", "1").code == 0
-    done = call("report", "--last")
-    assert done.code == 2
-    assert (
-        "2 suites were enqueued together: `dropbench report quickstart/full`, `dropbench report mine.yaml`" in done.err
-    )
-
-
-def test_without_a_suite_those_with_trials_are_named(call: Call, record: Record) -> None:
-    assert "expected a SUITE or --last; the database has no trials of a suite" in call("report").err
-    record(seeds=(0,))
-    assert "the database has trials of quickstart" in call("report").err
+def test_a_suite_without_a_request_shows_its_published_values(call: Call, record: Record) -> None:
+    shown = call("report", "dropkey/table3")
+    assert (shown.code, shown.err) == (0, "")
+    assert "78.40" in shown.out
+    assert "expected a SUITE or --request ID; the database has no trials of a suite" in call("report").err
+    record(preset="paper", seeds=(0,))
+    assert "the database has trials of quickstart/full" in call("report").err
+    missing = call("report", FULL, "--preset", "mini")
+    assert missing.err == "other trials of this suite: `--preset paper`\n"
+    assert missing.out.count("not run") == 8
 
 
 SHOWING = [
-    ("results", "mine"), ("compare", "regularizer=dropkey", "regularizer=none"), ("compare", "--rank"),
-    ("report", "mine.yaml", "--seeds", "1"),
+    ("results", FULL), ("compare", "regularizer=dropkey", "regularizer=none"), ("compare", "--rank"), ("report", FULL),
 ]  # fmt: skip
 
 
@@ -256,17 +258,14 @@ def test_results_of_ended_trials_are_shown_at_once(
     call: Call, folder: Path, make_directory: Callable[..., RunDirectory], command: tuple[str, ...]
 ) -> None:
     """Those whose run directories are here; others of a shared database stay as they are."""
-    text = (SUITES / "quickstart/full.yaml").read_text(encoding="utf-8").replace("plugin_rows: true\n", "")
-    (folder / "mine.yaml").write_text(text)
-    cells = load_suite("mine.yaml").trials(SuiteOptions(seeds=(0,)), Settings())
-    trials = [trial for _, own in cells for trial in own]
+    requested = request_suite(load_suite(FULL), SuiteOptions(seeds=(0,)), Settings())
+    trials: list[Trial] = list(requested.trials.values())
     with open_store("sqlite:///dropbench.db") as store:
-        store.record(RunRecord(trial, "running", suites=["mine"]) for trial in trials)
+        store.add_requests([requested.request])
+        store.record(RunRecord(trial, "running") for trial in trials)
     for trial in trials[:-1]:
         attempt = {"state": "succeeded", "cause": None, "host": "here", "started_at": STARTED, "ended_at": ENDED}
-        make_directory(
-            folder / "runs", trial, attempts=[attempt], metrics={"test/accuracy": 61.25}, suites=["mine"]
-        )  # fmt: skip
+        make_directory(folder / "runs", trial, attempts=[attempt], metrics={"test/accuracy": 61.25})
     done = call(*command)
     assert (done.code, done.err) == (0, "")
     assert "61.25" in done.out or command[1] == "--rank"
@@ -279,12 +278,14 @@ def test_results_of_ended_trials_are_shown_at_once(
 
 
 def test_a_frozen_suite_is_checked_by_its_report(call: Call, record: Record) -> None:
-    options = ("--model", "vit-digits", "--seeds", "1")
-    done = call("freeze", FULL, *options, "-o", "frozen.yaml")
+    options = (FULL, "--model", "vit-digits", "--seeds", "1")
+    assert call("enqueue", *options).code == 0
+    done = call("report", FULL, "--freeze", "frozen.yaml")
     assert (done.code, done.out) == (0, "")
     assert "no test score was read" in done.err
     record(seeds=(0,), models=("vit-digits",))
-    assert "as frozen on 20" in call("report", FULL, *options, "--frozen", "frozen.yaml").out
-    more = call("report", FULL, *options[:3], "2", "--frozen", "frozen.yaml", "--json")
+    assert "as frozen on 20" in call("report", FULL, "--frozen", "frozen.yaml").out
+    record(seeds=(0, 1), models=("vit-digits",))
+    more = call("report", FULL, "--frozen", "frozen.yaml", "--json")
     assert "- seeds: 0, 1; frozen: 0" in json.loads(more.out)["about"]
     assert call("report", FULL, "--frozen", "no.yaml").code == 2

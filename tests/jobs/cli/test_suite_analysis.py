@@ -18,6 +18,7 @@ from harness.runs.run_directory import RunDirectory
 from harness.settings import Settings
 from harness.suites.cell import SuiteOptions
 from harness.suites.suite import load_suite
+from jobs.queue.request import request_suite
 from tests.harness.analysis.trained_runs import SMALL, make_run
 
 SUITE: dict[str, Any] = {
@@ -69,10 +70,10 @@ class AnalysisFolder:
 
     def train(self, suite: str, count: int | None = None) -> list[RunDirectory]:
         """Create the run directories of its first trials as training leaves them, and record them."""
-        cells = load_suite(suite).trials(SuiteOptions(), Settings())
-        trials = {trial.id: trial for _, trials in cells for trial in trials}
-        directories = [make_run(self.runs, trial) for trial in list(trials.values())[:count]]
+        requested = request_suite(load_suite(suite), SuiteOptions(), Settings())
+        directories = [make_run(self.runs, trial) for trial in list(requested.trials.values())[:count]]
         with open_store(f"sqlite:///{self.folder / 'test.db'}") as store:
+            store.add_requests([requested.request])
             store.record([read_run_record(directory) for directory in directories])
         return directories
 
@@ -240,15 +241,15 @@ def test_the_maps_of_a_figure_are_of_the_same_samples(place: AnalysisFolder) -> 
         (["SUITE", "--samples", "5"], "--samples 5: several trials use all test samples: pass a trial's id instead"),
         (["seed=0", "entropy", "--split", "dev"], "--split dev: several trials use all test samples"),
         (["quickstart"], "analyze quickstart: its table shows no analysis: pass one of entropy, diversity"),
-        (["quickstart", "entropy", "--set", "steps=3"], "analyze quickstart: no trained trial in"),
+        (["quickstart", "entropy"], "analyze quickstart: no trained trial in"),
         (["SUITE"], "runs: run `dropbench run"),
         (["seed=0"], "analyze seed=0: KIND is missing"),
         (["quickstart", "seed=0", "entropy"], "no trained trial matches 'quickstart seed=0': run `dropbench status`"),
-        (["seed=0", "entropy", "--set", "steps=3"], "--set: trial 'seed=0' defines it: use --set only with a suite"),
+        (["seed=0", "entropy", "--model", "x"], "--model: trial 'seed=0' defines it: use --model only with a suite"),
         (["SUITE", "entrpy"], "unknown analysis 'entrpy': did you mean entropy"),
         (["SUITE", "--preset", "papr"], "unknown preset of"),
         (["SUITE", "--model", "vit-tiny"], "unknown model of"),
-        (["0123", "--seeds", "3", "entropy"], "--seeds: trial '0123' defines it: use --seeds only with a suite"),
+        (["0123", "--preset", "mini", "entropy"], "--preset: trial '0123' defines it: use --preset only with a suite"),
         (["0123"], "analyze 0123: KIND is missing: expected one of entropy, diversity"),
         (["BAD"], "unknown analysis 'entrpy': did you mean entropy"),
     ],
@@ -278,22 +279,19 @@ def test_a_table_has_no_figure_and_a_figure_needs_trials(
     assert "expected a file: -o PATH" in capsys.readouterr().err
 
 
-def test_what_was_run_is_analyzed_without_its_options(
-    place: AnalysisFolder, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_was_requested_is_analyzed(place: AnalysisFolder, capsys: pytest.CaptureFixture[str]) -> None:
     suite = place.suite(columns=[{"label": "all"}], trial={**SUITE["trial"], "overrides": {}})
-    cells = load_suite(suite).trials(SuiteOptions(overrides=SMALL["digits"][2]), Settings())
-    (directory, *_) = [make_run(place.runs, trial) for _, trials in cells for trial in trials]
-    directory.add_suites([load_suite(suite).name])
+    assert run(["analyze", suite, "keep-rate"]) == 2
+    assert "no trained trial in" in capsys.readouterr().err
+    options = SuiteOptions(overrides=SMALL["digits"][2])
+    requested = request_suite(load_suite(suite), options, Settings())
+    (directory, *_) = [make_run(place.runs, trial) for trial in requested.trials.values()]
     with open_store(f"sqlite:///{place.folder / 'test.db'}") as store:
+        store.add_requests([requested.request])
         store.record([read_run_record(directory)])
-    assert run(["analyze", suite, "keep-rate", "--preset", "mini", "--seeds", "2"]) == 2
-    assert "no trained trial in" in (error := capsys.readouterr().err)
-    assert "1 trial of this suite has " in error
-    assert len(error.splitlines()) == 1
     assert run(["analyze", suite, "keep-rate"]) == 0
-    assert "no trial has the default options; all were run with `--set" in capsys.readouterr().err
     assert (directory.analyses / "keep-rate.json").exists()
     place.runs.rename(place.folder / "elsewhere")
+    capsys.readouterr()
     assert run(["analyze", suite, "keep-rate"]) == 2
-    assert f"2 trained trials not in {place.runs}: set DROPBENCH_RUNS to their folder" in capsys.readouterr().err
+    assert "set DROPBENCH_RUNS to their folder" in capsys.readouterr().err

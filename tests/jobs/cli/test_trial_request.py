@@ -32,7 +32,7 @@ presets: {mini: {seeds: 2}}
 def test_the_metric_of_a_suite(metric: str, message: str, tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(SUITE)
-    assert len(resolve_request(str(file), TrialOptions(), Settings.from_environment()).items) == 2
+    assert len(resolve_request(str(file), TrialOptions(), Settings.from_environment()).trials) == 2
     file.write_text(SUITE.replace("metric: accuracy", f"metric: {metric}"))
     with pytest.raises(InputError, match=message):
         resolve_request(str(file), TrialOptions(), Settings.from_environment())

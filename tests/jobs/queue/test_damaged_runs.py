@@ -19,9 +19,10 @@ from jobs.submission.dispatch import _queued
 from jobs.worker.attempt import Attempt
 from tests.damage import DAMAGES, age, damage
 from tests.jobs.workplace import Workplace
+from tests.requests import requested
 
 FILES = (
-    *("lease/1", "lease", "attempts/1.json", "attempts", "events.jsonl", "trial.json", "result.json", "suites.json"),
+    *("lease/1", "lease", "attempts/1.json", "attempts", "events.jsonl", "trial.json", "result.json"),
     *("cancelled", "lock", "log.txt", "environment.json", "checkpoint", "checkpoint/step-last.pt"),
 )
 
@@ -38,7 +39,7 @@ def store(place: Workplace) -> Iterator[Store]:
 def campaign(place: Workplace, store: Store, tiny: Callable[..., list[Trial]]) -> list[RunDirectory]:
     """Submitted trials, of which every second one has succeeded and the others were killed."""
     trials = tiny(2 * len(FILES) + 1)
-    enqueue(store, place.settings, [(trial, "tiny") for trial in trials])
+    enqueue(store, place.settings, requested("tiny", *trials))
     store.intend([trial.id for trial in trials], SubmissionRow("s1", "local", "/jobs", "here", 1))
     directories = [RunDirectory.create(place.runs, trial) for trial in trials]
     for number, directory in enumerate(directories):
@@ -80,7 +81,7 @@ def test_everything_else_is_collected(
     queued = [id for id in ids if store.states([id])[id].state == "queued"]
     assert set(_queued(store, place.settings, queued, 100)) <= set(queued)
     retry(store, place.settings, ids)
-    enqueue(store, place.settings, [(trial, "again") for trial in store.trials(ids).values()])
+    enqueue(store, place.settings, requested("again", *store.trials(ids).values()))
     cancel(store, place.settings, [id for id in ids if store.states([id])[id].state == "submitted"])
     gc(store, place.settings)
     with open_store(f"sqlite:///{tmp_path}/rebuilt.db") as rebuilt:

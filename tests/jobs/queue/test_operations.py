@@ -16,6 +16,7 @@ from harness.trials.task import TASKS
 from harness.trials.trial import Trial, TrialRequest
 from jobs.queue.operations import enqueue
 from tasks.preset_task import PresetTask
+from tests.requests import requested
 
 if TYPE_CHECKING:
     from tests.jobs.workplace import Workplace
@@ -55,7 +56,7 @@ def make(regularizer: str, seed: int = 0, **params: Any) -> Trial:
 
 def test_an_impossible_trial_of_a_suite_is_skipped_with_its_reason(store: Store, settings: Settings) -> None:
     possible, first, second = make("dropkey"), make("masksub"), make("masksub", seed=1)
-    enqueued = enqueue(store, settings, [(trial, "mine") for trial in (possible, first, second)])
+    enqueued, _ = enqueue(store, settings, requested("mine", *(possible, first, second)))
     assert enqueued.skipped == [first.id, second.id]
     assert len(enqueued.added) == 3
     rows = store.states([possible.id, first.id, second.id])
@@ -65,14 +66,14 @@ def test_an_impossible_trial_of_a_suite_is_skipped_with_its_reason(store: Store,
 def test_an_impossible_trial_that_is_requested_directly_is_refused(store: Store, settings: Settings) -> None:
     for _ in range(2):  # in a suite or not, before and after it was skipped
         with pytest.raises(UnsuitableError, match=r"^'masksub' fits none of the 4 sites"):
-            enqueue(store, settings, [(make("dropkey"), None), (make("masksub"), None)])
-        enqueue(store, settings, [(make("masksub"), "mine")])
+            enqueue(store, settings, requested("", make("dropkey"), make("masksub")))
+        enqueue(store, settings, requested("mine", make("masksub")))
     assert store.counts()["queued"] == 0
 
 
 def test_an_impossible_option_is_refused_in_a_suite_too(store: Store, settings: Settings) -> None:
     with pytest.raises(InputError, match="window=1000: longer than"):
-        enqueue(store, settings, [(make("dropkey", window=1000), "mine")])
+        enqueue(store, settings, requested("mine", make("dropkey", window=1000)))
     assert store.states() == {}
 
 
@@ -80,11 +81,11 @@ def test_a_skipped_trial_is_queued_when_it_has_become_possible(
     store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trial = make("masksub")
-    assert enqueue(store, settings, [(trial, "mine")]).skipped == [trial.id]
-    again = enqueue(store, settings, [(trial, "mine"), (make("dropkey"), "mine")])
+    assert enqueue(store, settings, requested("mine", trial))[0].skipped == [trial.id]
+    again, _ = enqueue(store, settings, requested("mine", trial, make("dropkey")))
     assert (again.present, again.requeued, again.skipped) == ([trial.id], [], [trial.id])
     monkeypatch.setattr(PresetTask, "check", classmethod(lambda cls, trial: None))  # a later version can run it
-    assert enqueue(store, settings, [(trial, "mine")]).requeued == [trial.id]
+    assert enqueue(store, settings, requested("mine", trial))[0].requeued == [trial.id]
     assert store.states([trial.id])[trial.id].state == "queued"
 
 
@@ -93,7 +94,7 @@ def test_a_task_without_class_scores_skips_regularizers_of_the_loss(
 ) -> None:
     monkeypatch.setattr(TASKS.get("text-classification"), "gives_logits", classmethod(lambda cls: False))
     trial = make("r-drop", alpha=0.123)
-    assert enqueue(store, settings, [(trial, "mine")]).skipped == [trial.id]
+    assert enqueue(store, settings, requested("mine", trial))[0].skipped == [trial.id]
     assert "needs class scores" in str(store.states([trial.id])[trial.id].reason)
 
 

@@ -20,6 +20,7 @@ from jobs.submission.submission import Submission
 from jobs.worker import slots
 from jobs.worker.attempt import Attempt, finalize_dead
 from jobs.worker.retry import MAX_FRUITLESS_ATTEMPTS
+from tests.requests import requested
 
 if TYPE_CHECKING:
     from tests.jobs.workplace import Workplace
@@ -129,7 +130,7 @@ def state(store: Store, trial: Trial) -> str:
 def test_a_submission_from_start_to_death(
     place: Workplace, store: Store, trial: Trial, directory: RunDirectory
 ) -> None:
-    enqueue(store, place.settings, [(trial, "tiny")])
+    enqueue(store, place.settings, requested("tiny", trial))
     with slots.dispatch_lock(place.runs):
         (slot,) = slots.acquire(place.runs, "s1", count=1, max_workers=1)
     submit(store, place, trial.id)
@@ -149,7 +150,7 @@ def test_a_submission_from_start_to_death(
 
 
 def test_trials_claimed_by_a_process_that_died_are_queued(place: Workplace, store: Store, trial: Trial) -> None:
-    enqueue(store, place.settings, [(trial, None)])
+    enqueue(store, place.settings, requested("", trial))
     submit(store, place, trial.id)
     assert collect(store, place.settings) == {trial.id: "queued"}
     assert store.open_submissions() == []
@@ -158,7 +159,7 @@ def test_trials_claimed_by_a_process_that_died_are_queued(place: Workplace, stor
 def test_a_trial_without_progress_fails_and_a_new_run_retries_it(
     place: Workplace, store: Store, trial: Trial, directory: RunDirectory
 ) -> None:
-    enqueue(store, place.settings, [(trial, None)])
+    enqueue(store, place.settings, requested("", trial))
     for number in range(MAX_FRUITLESS_ATTEMPTS):
         assert state(store, trial) == "queued"
         submit(store, place, trial.id, id=f"s{number}")
@@ -178,10 +179,10 @@ def test_results_are_imported_into_a_new_database(
     place: Workplace, store: Store, trial: Trial, directory: RunDirectory
 ) -> None:
     done(directory)
-    enqueue(store, place.settings, [(trial, "tiny")])
+    enqueue(store, place.settings, requested("tiny", trial))
     assert state(store, trial) == "succeeded"
     assert import_results(store, place.settings, [trial.id]) == []
-    assert directory.suites() == ["tiny"]
+    assert store.suites([trial.id]) == {trial.id: ["tiny"]}
     store.set_states({trial.id: ("queued", None)})
     assert collect(store, place.settings) == {}
     assert collect(store, place.settings, thorough=True) == {trial.id: "succeeded"}
@@ -189,7 +190,7 @@ def test_results_are_imported_into_a_new_database(
 
 @pytest.mark.parametrize("content", ["", "{", '{"metrics": 3}', '{"metrics": {"test/accuracy": "high"}}'])
 def test_a_damaged_result(place: Workplace, store: Store, trial: Trial, directory: RunDirectory, content: str) -> None:
-    enqueue(store, place.settings, [(trial, None)])
+    enqueue(store, place.settings, requested("", trial))
     submit(store, place, trial.id)
     begin(directory).finish("succeeded")
     (directory.path / "result.json").write_text(content)
@@ -198,16 +199,16 @@ def test_a_damaged_result(place: Workplace, store: Store, trial: Trial, director
     assert row.state == "failed"
     assert "result.json" in (row.reason or "")
     retry(store, place.settings, [trial.id])
-    enqueue(store, place.settings, [(trial, None)])
+    enqueue(store, place.settings, requested("", trial))
     assert state(store, trial) == "failed", "the file is still damaged"
     (directory.path / "result.json").unlink()
     retry(store, place.settings, [trial.id])
-    enqueue(store, place.settings, [(trial, None)])
+    enqueue(store, place.settings, requested("", trial))
     assert state(store, trial) == "queued"
 
 
 def test_a_trial_whose_run_directory_is_deleted_is_queued(place: Workplace, store: Store, trial: Trial) -> None:
-    enqueue(store, place.settings, [(trial, None)])
+    enqueue(store, place.settings, requested("", trial))
     submit(store, place, trial.id)
     place.runs.mkdir(exist_ok=True)
     assert collect(store, place.settings) == {trial.id: "queued"}
@@ -216,7 +217,7 @@ def test_a_trial_whose_run_directory_is_deleted_is_queued(place: Workplace, stor
 
 def test_cancel_and_retry(place: Workplace, store: Store, tiny: Callable[..., list[Trial]]) -> None:
     queued, submitted, running, finished = trials = tiny(4)
-    enqueue(store, place.settings, [(trial, None) for trial in trials])
+    enqueue(store, place.settings, requested("", *trials))
     with slots.dispatch_lock(place.runs):
         (slot,) = slots.acquire(place.runs, "s1", count=1, max_workers=1)
     submit(store, place, submitted.id, running.id, finished.id)
@@ -247,7 +248,7 @@ def test_curves_of_running_trials_are_imported_by_a_thorough_collect_only(
         with store.engine.connect() as connection:
             return connection.scalar(select(func.count()).select_from(Metrics)) or 0
 
-    enqueue(store, place.settings, [(trial, None)])
+    enqueue(store, place.settings, requested("", trial))
     submit(store, place, trial.id)
     with directory.lock():
         begin(directory)

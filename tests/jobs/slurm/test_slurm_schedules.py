@@ -35,6 +35,7 @@ from jobs.worker.stop_requests import PREEMPTION_SIGNAL
 from tests.jobs.slurm.simulated_slurm import SimulatedSlurm, simulated
 from tests.jobs.slurm.slurm_programs import Element
 from tests.jobs.slurm.worker_thread import Killed
+from tests.requests import requested
 
 SCHEDULES = int(os.environ.get("SCHEDULES", "60"))
 
@@ -66,7 +67,7 @@ class Schedules(RuleBasedStateMachine):
     def enqueue(self, count: int, separate_locks: bool) -> None:
         self.slurm.separate_locks = separate_locks
         with open_store(self.settings.database) as store:
-            enqueue(store, self.settings, [(trial, "tiny") for trial in self.trials[:count]])
+            enqueue(store, self.settings, requested("tiny", *self.trials[:count]))
         self.requested = {trial.id for trial in self.trials[:count]}
 
     @rule(

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import adapters.vision.volo
+from adapters.vision import volo
 from harness.errors import InputError
 from harness.seeding import seed_all
 from harness.settings import Settings
@@ -171,5 +171,5 @@ def test_an_invalid_recipe_is_refused_before_a_trial_is_queued(fields: dict[str,
 
 
 def test_the_token_grid_is_that_of_self_attention() -> None:
-    model = adapters.vision.volo.build_volo("volo-d1", {"layers": "1,1"}, image_size=(32, 48), channels=3, classes=5)
+    model = volo.build_volo("volo-d1", {"layers": "1,1"}, image_size=(32, 48), channels=3, classes=5)
     assert model.token_grid == (8, 12)

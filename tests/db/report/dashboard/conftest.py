@@ -32,7 +32,7 @@ def settings(
     tables.write(suite, Path("mine.yaml"))
     cells = tables.resolve(suite)
     written.fill(store, folder / "runs", cells, tables.values)
-    store.enqueue([(trial, "mine") for cell in cells for trial in cell.trials])
+    store.add_requests([tables.request(suite, cells)])
     return Settings(runs=folder / "runs", database=url)
 
 

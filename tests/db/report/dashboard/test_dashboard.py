@@ -16,7 +16,7 @@ from urllib.parse import quote
 import pytest
 from lxml import html as parser
 
-from db.report.view.variants import variants, view_of
+from db.report.view.requests import tables_of
 from db.store.run_record import RunRecord
 from db.store.store import Store
 from harness.runs.run_directory import RunDirectory
@@ -25,6 +25,7 @@ from harness.suites.cell import SuiteOptions
 from harness.trials.trial import DataRef, Trial
 from tests.damage import age, damage
 from tests.patience import PATIENCE
+from tests.requests import named
 
 if TYPE_CHECKING:
     from tests.db.conftest import Call
@@ -92,7 +93,7 @@ def test_only_changed_regions_are_sent_again(ask: Ask, settings: Settings, store
     have = ",".join(f"{name}:{digest}" for name, digest in digests.items())
     assert json.loads(ask(f"/suite?name=mine&have={quote(have)}").text) == {}
     waiting = tables.resolve(tables.suite())[5].trials[0]
-    store.record([RunRecord(waiting, "succeeded", None, [], [], [("test/accuracy", -1, 99.5)])])
+    store.record([RunRecord(waiting, "succeeded", None, [], [("test/accuracy", -1, 99.5)])])
     changed = json.loads(ask(f"/suite?name=mine&have={quote(have)}").text)
     assert {"table", "plot-over", "cells", "progress"} <= changed.keys()
     assert "99.50" in changed["table"]["html"]
@@ -173,7 +174,7 @@ def test_other_methods_are_rejected(ask: Ask, method: str) -> None:
     "path",
     ["/static/..%2Fapp.py", "/static/../app.py", "/static/%2e%2e%2f%2e%2e%2fmine.yaml", "/static/page.html.j2",
      "/trial/..%2F..%2Fmine.yaml", "/trial/%00", "/trial/3", "/suite?name=..%2F..%2Fmine", "/suite",
-     "/suite?name=nobody", "/suite?name=mine&variant=x", "/mine.yaml", "//etc/passwd"],
+     "/suite?name=nobody", "/suite?name=mine&request=x", "/mine.yaml", "//etc/passwd"],
 )  # fmt: skip
 def test_other_paths_are_not_found(ask: Ask, path: str) -> None:
     answer = ask(path)
@@ -196,7 +197,7 @@ def test_requests_change_no_file(ask: Ask, settings: Settings, store: Store, dum
 def test_untrusted_text_is_escaped(ask: Ask, store: Store, make_trial: Callable[..., Trial]) -> None:
     bad = "<script>alert(1)</script>\x1b[31m\u202e\"'& " + "W" * 5000
     trial = make_trial(7, model=bad, data="trec")
-    store.enqueue([(trial, "<img src=x onerror=alert(1)>/../" + "s" * 150)])
+    store.enqueue([trial], [named("<img src=x onerror=alert(1)>/../" + "s" * 150, trial)])
     store.set_states({trial.id: ("failed", bad)})
     first = ask("/")
     links = first.document().xpath("//section[@data-region='suites']//a/@href")
@@ -209,60 +210,31 @@ def test_untrusted_text_is_escaped(ask: Ask, store: Store, make_trial: Callable[
         assert "W" * 2001 not in answer.text
 
 
-def test_a_suite_run_with_different_overrides_has_two_tables(
-    store: Store, tables: Tables, written: Runs, tmp_path: Path, monkeypatch: Any
+def test_a_suite_run_with_different_overrides_or_data_has_a_table_of_each(
+    ask: Ask, store: Store, tables: Tables, written: Runs, settings: Settings
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     suite = tables.suite()
-    tables.write(suite, tmp_path / "mine.yaml")
-    usual = tables.resolve(suite)
-    short = tables.resolve(
-        suite, SuiteOptions(overrides={"steps": 60}, seeds=(0,), regularizers=("dropout:ratio=0.1",))
-    )
-    written.fill(store, tmp_path / "runs", usual, tables.values)
-    written.fill(store, tmp_path / "runs", short, {(cell.cell.row, cell.cell.column): (50.0,) for cell in short})
-    loaded, choices = variants("mine", store)
-    assert loaded is not None
-    assert [variant.label for variant in choices] == ["preset mini", "preset mini, steps=60"]
-    first, second = (view_of(loaded, variant, store, Settings(runs=tmp_path / "runs")) for variant in choices)
-    assert first.rows == ("none", "dropkey 0.3", "dropkey 0.5")
-    assert first.cells["dropkey 0.3", "TREC"].mean == 85.0
-    assert [seed.seed for seed in second.cells["none", "MR"].seeds] == [0]
-    assert second.cells["none", "MR"].mean == 50.0
-    assert len(second.rows) == 4
-    assert variants("nobody", store) == (None, [])
-
-
-def test_a_suite_run_on_different_data_has_two_tables(
-    store: Store, tables: Tables, written: Runs, tmp_path: Path, monkeypatch: Any
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    suite = tables.suite()
-    tables.write(suite, tmp_path / "mine.yaml")
-    usual = tables.resolve(suite)
-    other = [
-        replace(cell, trials=[
-            trial.model_copy(update={"data": DataRef(name=trial.data.name, fingerprint="b" * 16)})
-            for trial in cell.trials if cell.cell.row == "none" or trial.seed == 0
-        ])
-        for cell in usual
+    options = SuiteOptions(overrides={"steps": 60}, seeds=(0,), regularizers=("dropout:ratio=0.1",))
+    short = tables.resolve(suite, options)
+    data = DataRef(name="mr", fingerprint="b" * 16)
+    other = [replace(cell, trials=[trial.model_copy(update={"data": data}) for trial in cell.trials])
+             for cell in tables.resolve(suite) if cell.cell.column == "MR"]  # fmt: skip
+    for cells, own in ((short, options), (other, None)):
+        written.fill(store, settings.runs, cells, {(cell.cell.row, cell.cell.column): (50.0,) * 9 for cell in cells})
+        store.add_requests([tables.request(suite, cells, own)])
+    found = tables_of(store, "mine")
+    assert [(table.label, len([*table.cells()])) for table in found] == [
+        ("preset mini", 3), ("preset mini, steps=60", 8), ("preset mini", 6),
     ]  # fmt: skip
-    written.fill(store, tmp_path / "runs", usual, tables.values)
-    written.fill(store, tmp_path / "runs", other, {(cell.cell.row, cell.cell.column): (50.0,) * 9 for cell in other})
-    loaded, choices = variants("mine", store)
-    assert loaded is not None
-    assert [variant.label for variant in choices] == ["preset mini", "preset mini, data version 2"]
-    for variant in choices:
-        cells = view_of(loaded, variant, store, Settings(runs=tmp_path / "runs")).cells.values()
-        for column in {cell.column for cell in cells}:
-            assert len({cell.fingerprint for cell in cells if cell.column == column and cell.seeds}) == 1
+    links = ask("/suite?name=mine").document().xpath("//nav[@aria-label='Variants']//a/@href")
+    assert links == [f"/suite?name=mine&request={table.newest.id}" for table in found[1:]]
+    assert "dropout:ratio=0.1" in ask(links[0]).text
+    assert "dropout:ratio=0.1" not in ask("/suite?name=mine").text
 
 
 @pytest.mark.parametrize(
     "statement",
     [
-        "UPDATE configs SET params = '{'",
-        "UPDATE configs SET params = '[]'",
         "UPDATE trials SET seed = -1",
         "UPDATE configs SET config = '{}'",
         "UPDATE metrics SET value = 'high'",

@@ -56,7 +56,7 @@ def test_an_update_keeps_what_the_reader_has_opened_and_sorted(
     cell = reader.page.locator(link.get_attribute("href"))
     assert cell.evaluate("(details) => details.open")
     waiting = tables.resolve(tables.suite())[5].trials[0]
-    store.record([RunRecord(waiting, "succeeded", None, [], [], [("test/accuracy", -1, 99.5)])])
+    store.record([RunRecord(waiting, "succeeded", None, [], [("test/accuracy", -1, 99.5)])])
     reader.until(contains("table", "99.50"))
     assert reader.first_column() == [rows[1], rows[0], rows[2]]
     assert cell.evaluate("(details) => details.open")
@@ -76,7 +76,7 @@ def test_trials_are_compared_while_others_run(
     assert box.locator("tbody tr", has_text="regularizer.params.ratio").inner_text().split()[-1] == "0.5"
     reader.page.get_by_label("Filter").fill("dropkey 0.5")
     waiting = tables.resolve(tables.suite())[5].trials[0]
-    store.record([RunRecord(waiting, "succeeded", None, [], [], [("test/accuracy", -1, 99.5)])])
+    store.record([RunRecord(waiting, "succeeded", None, [], [("test/accuracy", -1, 99.5)])])
     reader.until(contains("table", "99.50"))
     reader.draw_charts()
     assert second.input_value() == chosen.id

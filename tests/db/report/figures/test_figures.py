@@ -25,7 +25,8 @@ def test_panels_of_a_subset_are_marked(filled: View, tmp_path: Path) -> None:
     directory.path.mkdir()
     directory.write_result({"metrics": {}, "notes": ["subset: train: 60 rows"]})
     suite = filled.suite.model_copy(update={"figure": FigureSpec(kind="curves", over="ratio")})
-    view = with_subsets(View(suite, filled.preset, filled.rows, filled.columns, filled.cells), tmp_path)
+    request = filled.request.model_copy(update={"suite": suite})
+    view = with_subsets(View(request, filled.rows, filled.columns, filled.cells), tmp_path)
     titles = [axes.get_title() for axes in _curves(view, tmp_path).axes]
     assert titles == ["text-transformer, trec (subset)", "text-transformer, mr"]
 

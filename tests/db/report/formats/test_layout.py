@@ -12,11 +12,11 @@ from db.report.formats.documents import as_json, as_latex, as_markdown
 from db.report.formats.layout import long_grid, wide_grid
 from db.report.formats.numbers import format_metric
 from db.report.page.document import page
-from db.report.view.cells import CellTrials
 from db.report.view.view import View
 from db.store.store import Store
 from harness.suites.cell import SuiteOptions
 from harness.trials.metric import Metric
+from tests.requests import named
 
 if TYPE_CHECKING:
     from tests.db.report.conftest import Tables
@@ -30,7 +30,7 @@ def test_a_cell_says_why_it_is_empty(store: Store, tables: Tables) -> None:
     tables.fill(
         store, cells, {("none", "TREC"): ("ValueError: boom",) * 3, ("dropkey 0.3", "TREC"): (None, None, None)}
     )
-    store.enqueue([(cells[2].trials[0], "mine")])
+    store.enqueue([cells[2].trials[0]], [named("mine", cells[2].trials[0])])
     store.set_states({cells[2].trials[0].id: ("skipped", "no token grid")})
     lines = [" ".join(line.split()) for line in tables.printed(tables.view(store, cells, suite)).splitlines()]
     assert lines[3] == "none failed [1] 88.40"
@@ -45,14 +45,6 @@ def test_the_legend_of_a_single_seed(store: Store, tables: Tables) -> None:
     cells = tables.resolve(tables.suite(), SuiteOptions(seeds=(4,)))
     text = tables.printed(tables.view(store, cells), 120)
     assert "test accuracy in %: seed 4 alone; *: best in its column" in text
-
-
-def test_a_cell_without_trials_shows_the_reason(store: Store, tables: Tables) -> None:
-    cells = tables.resolve(tables.suite())
-    cells[1] = CellTrials(cells[1].cell, (), "data 'mr' is missing")
-    lines = [" ".join(line.split()) for line in tables.printed(tables.view(store, cells), 120).splitlines()]
-    assert "none not run skipped [1]" in lines
-    assert "[1] data 'mr' is missing" in lines
 
 
 def test_a_missing_optional_metric_has_no_note(store: Store, tables: Tables) -> None:
@@ -78,7 +70,8 @@ def test_overrides_of_the_suite_itself_are_not_listed(store: Store, tables: Tabl
     )
     suite = suite.model_copy(update={"rows": [row, *suite.rows[1:]]})
     for overrides, line in (({}, ""), ({"epochs": 3}, "recipe overridden: epochs=3")):
-        view = tables.view(store, tables.resolve(suite, SuiteOptions(overrides=overrides)), suite)
+        options = SuiteOptions(overrides=overrides)
+        view = tables.view(store, tables.resolve(suite, options), suite, options=options)
         lines = tables.printed(view, 120).splitlines()
         assert [text.strip() for text in lines if "overridden" in text] == [line] * bool(line)
 
@@ -87,7 +80,7 @@ def test_synthetic_data_and_overrides_are_marked(store: Store, tables: Tables) -
     choice = SuiteOptions(data=("trec-synthetic", "mr"), overrides={"lr": 0.5}, preset="paper")
     cells = tables.resolve(tables.suite(), choice)
     tables.fill(store, cells, {("none", "TREC"): (80.0,) * 5})
-    view = tables.view(store, cells)
+    view = tables.view(store, cells, options=choice)
     assert view.cells["none", "TREC"].delta_published is None
     text = tables.printed(view, 120)
     assert "TREC (synthetic)" in text

@@ -41,7 +41,7 @@ def test_the_dev_score_over_the_budget(store: Store, tables: Tables) -> None:
     view = filled_view(store, tables, wide_suite())
     position = ("text-transformer dropkey", "trec")
     cell = view.cells[position].cell
-    candidates = tuple(Candidate({"ratio": n / 10}, cell, (), "succeeded", dev=80.0 + n, n=1) for n in range(1, 4))
+    candidates = tuple(Candidate({"ratio": n / 10}, cell, "", (), "succeeded", dev=80.0 + n, n=1) for n in range(1, 4))
     grid = Selection(Sweep(space={}), candidates, Metric("accuracy"))
     swept = replace(view.cells[position], selection=grid)
     assert swept.expected_dev == pytest.approx([82.0, 82 + 2 / 3, 83.0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,6 @@ from db.report.page.document import page
 from db.report.page.limits import Limits
 from db.report.page.table import table_of
 from db.report.view.build import with_subsets
-from db.report.view.cells import CellTrials
 from db.report.view.view import View
 from db.store.store import Store
 from harness.runs.run_directory import RunDirectory
@@ -174,7 +174,7 @@ def test_equal_differences_and_subsets_are_marked(store: Store, tables: Tables, 
 
 def test_a_column_without_trials_has_no_curves(store: Store, tables: Tables, written: Runs, runs: Path) -> None:
     cells = tables.resolve(tables.suite())
-    cells = [CellTrials(cell.cell, (), "missing") if cell.cell.column == "MR" else cell for cell in cells]
+    cells = [replace(cell, trials=[]) if cell.cell.column == "MR" else cell for cell in cells]
     written.fill(store, runs, cells, tables.values)
     document = checked(page(tables.view(store, cells), store, runs))
     captions = ["trec", "mr", "TREC: Δ accuracy ↑", "TREC: dev accuracy", "TREC: training loss"]
@@ -185,7 +185,7 @@ def test_ratios_are_read_from_the_runs(store: Store, tables: Tables, written: Ru
     suite = tables.suite(["TREC"])
     cells = tables.resolve(suite)
     falling = [cell.trials[0].model_copy(update={"schedule": "decreasing"}) for cell in cells]
-    cells = [CellTrials(cell.cell, [trial]) for cell, trial in zip(cells, falling, strict=True)]
+    cells = [replace(cell, trials=[trial]) for cell, trial in zip(cells, falling, strict=True)]
     written.fill(store, runs, cells, tables.values)
     document = checked(page(tables.view(store, cells, suite), store, runs))
     (spec,) = [json.loads(script.text) for script in document.xpath("//section[@aria-labelledby='layers']//script")]

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from db.report.formats.documents import as_json, as_markdown
-from db.report.view.build import build_view, resolve_cells
+from db.report.view.build import build_view
 from db.report.view.preregistration import TEST, check, freeze, plan_of, read_preregistration
 from db.report.view.view import View
 from db.store.run_record import RunRecord
@@ -21,7 +21,9 @@ from harness.settings import Settings
 from harness.suites.cell import SuiteOptions
 from harness.suites.search_space import parse_search, parse_space
 from harness.suites.suite import Suite, parse_suite
+from jobs.queue.request import request_suite
 from tests.db.report.view.test_selection_notes import SUITE
+from tests.requests import table_of
 
 if TYPE_CHECKING:
     from tests.db.report.conftest import Tables
@@ -44,26 +46,26 @@ def suite(**changes: Any) -> Suite:
 
 def fill(store: Store, *rows: str, dev: Mapping[float, float] | None = None) -> None:
     """Record the trials of rows; dev scores are those of their ratio, test scores 100 less."""
-    for cell, trials in suite().trials(SuiteOptions(), HERE):
-        for trial in trials if cell.row in rows else ():
-            score = (dev or {}).get(float(trial.regularizer.params.get("ratio", 0)), 50.0)
-            final: Any = [("dev/accuracy", -1, score), ("test/accuracy", -1, 100 - score + trial.seed)]
-            store.record([RunRecord(trial, "succeeded", None, [], [], final)])
+    requested = request_suite(suite(), SuiteOptions(), HERE)
+    cells = [cell for cell in requested.request.cells if cell.row in rows]
+    for trial in (requested.trials[id] for cell in cells for each in cell.candidates for id in each.trials):
+        score = (dev or {}).get(float(trial.regularizer.params.get("ratio", 0)), 50.0)
+        final: Any = [("dev/accuracy", -1, score), ("test/accuracy", -1, 100 - score + trial.seed)]
+        store.record([RunRecord(trial, "succeeded", None, [], final)])
 
 
 def view(store: Store, *, peek: bool = False) -> View:
-    return build_view(suite(), resolve_cells(suite(), SuiteOptions(), HERE, store), store, HERE, peek=peek)
+    return build_view(table_of(suite(), store), store, Path("runs"), peek=peek)
 
 
 def frozen(store: Store, folder: Path) -> Path:
     file = folder / "frozen.yaml"
-    file.write_text(freeze(suite(), SuiteOptions(), resolve_cells(suite(), SuiteOptions(), HERE, store), HERE, store))
+    file.write_text(freeze(table_of(suite(), store), store))
     return file
 
 
 def checked(file: Path, store: Store, table: Suite | None = None, **options: Any) -> list[str]:
-    table, choice = table or suite(), SuiteOptions(**options)
-    return check(file, table, choice, resolve_cells(table, choice, HERE, store), HERE, store)
+    return check(file, table_of(table or suite(), store, **options))
 
 
 def test_no_test_score_is_read_before_all_candidates_are_done(store: Store, tables: Tables) -> None:
@@ -86,7 +88,8 @@ def test_no_test_score_is_read_before_all_candidates_are_done(store: Store, tabl
 
 
 def test_a_plan_names_what_determines_the_numbers_and_no_result_changes_it(store: Store) -> None:
-    plan, trials = plan_of(suite(), SuiteOptions(), HERE, store)
+    plan = plan_of(table_of(suite(), store))
+    trials = list(request_suite(suite(), SuiteOptions(), HERE).trials.values())
     assert (plan.seeds, plan.baseline, plan.test) == ((0, 1), ("none",), TEST)
     assert plan.metrics == {"A": "accuracy", "B": "accuracy"}
     assert plan.data == {"a": "0" * 12, "b": "0" * 12}
@@ -99,7 +102,7 @@ def test_a_plan_names_what_determines_the_numbers_and_no_result_changes_it(store
     assert len(ids) == 12
     for trial in trials[:6]:
         store.record([RunRecord(trial, "skipped", "it fits no site")])
-    assert plan_of(suite(), SuiteOptions(), HERE, store)[0].digest == plan.digest
+    assert plan_of(table_of(suite(), store)).digest == plan.digest
 
 
 def test_a_table_is_as_frozen_before_and_after_the_runs(store: Store, tmp_path: Path) -> None:
@@ -150,9 +153,9 @@ def test_a_choice_that_changes_after_it_was_frozen_is_named(store: Store, tmp_pa
 
 def test_a_search_is_frozen_as_such(store: Store) -> None:
     search, space = parse_search("sampler=tpe,candidates=6"), parse_space(["ratio=0.1..0.5"])
-    plan, trials = plan_of(suite(), SuiteOptions(search=search, sweep=space), HERE, store)
-    assert plan.cells["dropkey"]["A"]["search"].endswith('"sampler":"tpe","seed":0} in ratio 0.1 to 0.5')
-    assert {trial.regularizer.name for trial in trials} == {"none"}
+    plan = plan_of(table_of(suite(), store, search=search, sweep=space))
+    ((name, text),) = plan.cells["dropkey"]["A"].items()
+    assert (name, text.endswith('"sampler":"tpe","seed":0} in ratio 0.1 to 0.5')) == ("search", True)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +166,7 @@ def test_a_search_is_frozen_as_such(store: Store) -> None:
             "its plan has been edited since it was frozen",
         ),
         (lambda text: text.replace("frozen:", "froze:"), "unknown key .*'froze': did you mean frozen"),
-        (lambda text: "- 1", "expected a file of `dropbench freeze`"),
+        (lambda text: "- 1", "expected a file of `dropbench report --freeze`"),
     ],
 )
 def test_a_file_that_was_edited_is_refused(store: Store, tmp_path: Path, edit: Any, message: str) -> None:
@@ -174,5 +177,5 @@ def test_a_file_that_was_edited_is_refused(store: Store, tmp_path: Path, edit: A
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"no\.yaml: no such file: write it by `dropbench freeze SUITE -o"):
+    with pytest.raises(InputError, match=r"no\.yaml: no such file: write it by `dropbench report SUITE --freeze"):
         read_preregistration(tmp_path / "no.yaml")

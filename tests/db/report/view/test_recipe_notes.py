@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -14,14 +13,14 @@ from db.report.view.view import View, build
 from db.store.store import Store
 from harness.suites.cell import SuiteOptions
 from harness.suites.suite import Suite, load_suite, parse_suite
-from harness.trials.metric import Metric
+from jobs.queue.request import make_request
 
 BASE = {"task": "image-classification", "data": "cifar100", "schedule": "decreasing"}
 
 
 def view(store: Store, suite: Suite, choice: SuiteOptions) -> View:
-    cells: Sequence[CellTrials] = [CellTrials(cell, (), "not requested") for cell in suite.cells(choice)]
-    return build(suite, cells, store, lambda cell: Metric("accuracy"))
+    request = make_request(suite, choice, [(cell, []) for cell in suite.cells(choice)]).request
+    return build(request, [CellTrials(cell, ()) for cell in request.cells], store)
 
 
 def small(published: bool = True, **presets: object) -> Suite:

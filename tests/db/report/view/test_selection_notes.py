@@ -5,26 +5,28 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml
 
 from db.report.formats.documents import as_csv, as_json, as_latex, as_markdown
 from db.report.formats.layout import long_grid
-from db.report.view.build import build_view, resolve_cells
+from db.report.view.build import build_view
 from db.report.view.cells import CellResult
-from db.report.view.variants import variants, view_of
+from db.report.view.requests import look_up
 from db.report.view.view import View
 from db.store.run_record import RunRecord
 from db.store.store import Store
 from db.tuning.select import PRUNED
 from harness.settings import Settings
-from harness.suites.cell import SuiteOptions
+from harness.suites.cell import Cell, SuiteOptions
 from harness.suites.search_space import parse_search, parse_space
 from harness.suites.suite import Suite, parse_suite
+from harness.trials.trial import Trial
+from jobs.queue.request import request_suite
+from tests.requests import table_of
 
 if TYPE_CHECKING:
     from tests.db.report.conftest import Tables
@@ -62,11 +64,11 @@ def fill(
 
     A number: both seeds have that dev score, and 100 less on test; a text: the second seed was pruned or failed.
     """
-    for cell, trials in suite().trials(choice or SuiteOptions(), Settings()):
+    for cell, trials in trials_of(suite(), choice):
         for trial in trials if cell.column == column else ():
             if cell.baseline:
                 final: Any = [("test/accuracy", -1, 5.0 + trial.seed)]
-                store.record([RunRecord(trial, "succeeded", None, [], [], final)])
+                store.record([RunRecord(trial, "succeeded", None, [], final)])
                 continue
             params = trial.regularizer.params
             value = dev.get((float(params["ratio"]), int(params["window"])))
@@ -75,12 +77,18 @@ def fill(
             elif value is not None:
                 score = 0.0 if isinstance(value, str) else value
                 final = [("dev/accuracy", -1, score), ("test/accuracy", -1, 100 - score + trial.seed)]
-                store.record([RunRecord(trial, "succeeded", None, [], [], final)])
+                store.record([RunRecord(trial, "succeeded", None, [], final)])
 
 
 def view(store: Store, table: Suite | None = None, **options: Any) -> View:
-    table = table or suite()
-    return build_view(table, resolve_cells(table, SuiteOptions(**options), Settings(), store), store, Settings())
+    return build_view(table_of(table or suite(), store, **options), store, Path("runs"))
+
+
+def trials_of(table: Suite, options: SuiteOptions | None = None) -> Iterator[tuple[Cell, list[Trial]]]:
+    """Yield the cells with the trials of all candidates."""
+    requested = request_suite(table, options or SuiteOptions(), Settings())
+    for cell in requested.request.cells:
+        yield cell, [requested.trials[id] for candidate in cell.candidates for id in candidate.trials]
 
 
 def lines_of(text: str) -> list[str]:
@@ -95,7 +103,7 @@ def test_the_selected_candidate_is_shown_with_its_values(store: Store, tables: T
     assert (cell.chosen, cell.mean, cell.n, cell.delta) == ({"ratio": 0.3, "window": 1}, 10.5, 2, 5.0)
     assert cell.delta_published == 10.5 - 90.0
     assert (cell.regularizer, cell.cell.request.params) == ({"ratio": 0.3, "window": 1},) * 2
-    assert [seed.id for seed in cell.seeds] == [trial.id for trial in cell.candidates[2].trials]
+    assert [seed.id for seed in cell.seeds] == [*cell.candidates[2].ids]
     assert table.cells["none", "A"].chosen is None
     lines = lines_of(tables.printed(table, 100))
     assert "chosen p=0.3, w=1 p=0.1, w=2" in lines
@@ -170,26 +178,21 @@ def test_a_search_counts_the_remaining_candidates(store: Store, tables: Tables) 
 
 def test_selected_recipe_keys_are_no_overrides(store: Store, tables: Tables) -> None:
     choice = SuiteOptions(sweep=parse_space(["set.lr=0.01"]), overrides={"batch_size": 16})
-    for _, trials in suite().trials(choice, Settings()):
+    for _, trials in trials_of(suite(), choice):
         final: Any = [("dev/accuracy", -1, 1.0), ("test/accuracy", -1, 1.0)]
-        store.record([RunRecord(trial, "succeeded", None, [], [], final) for trial in trials])
+        store.record([RunRecord(trial, "succeeded", None, [], final) for trial in trials])
     text = tables.printed(view(store, sweep=choice.sweep, overrides=choice.overrides), 120)
     assert "chosen lr=0.01 lr=0.01" in lines_of(text)
     assert "recipe overridden: batch_size=16\n" in text
 
 
-def test_the_dashboard_selects_as_the_command_does(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(SUITE))
+def test_stored_requests_choose_as_the_one_that_was_made(store: Store) -> None:
     fill(store, "A", DEV)
     fill(store, "B", {(0.1, 1): 70.0})
-    trials = [trial for _, cell_trials in suite().trials(SuiteOptions(), Settings()) for trial in cell_trials]
-    store.enqueue([(trial, "mine") for trial in trials])
-    loaded, (variant,) = variants("mine", store)
-    assert loaded is not None
-    shown, expected = view_of(loaded, variant, store, Settings()), view(store)
+    store.add_requests([request_suite(suite(), SuiteOptions(), Settings()).request])
+    stored, expected = look_up(store, "mine"), view(store)
+    assert stored is not None
+    shown = build_view(stored, store, Path("runs"))
     assert shown.rows == expected.rows
     for position, cell in expected.cells.items():
         assert (shown.cells[position].mean, shown.cells[position].chosen) == (cell.mean, cell.chosen)
@@ -216,7 +219,7 @@ def test_a_tuned_preset_shows_the_budget_of_its_cells(store: Store, tables: Tabl
 
 def test_a_regularizer_that_fits_no_candidate_is_skipped(store: Store, tables: Tables) -> None:
     table = tuned({"set.lr": [1.0, 2.0, 3.0]})
-    for cell, trials in table.trials(SuiteOptions(), Settings()):
+    for cell, trials in trials_of(table):
         for trial in trials if (cell.row, cell.column) == ("dropkey", "A") else ():
             store.record([RunRecord(trial, "skipped", "it fits no site")])
     shown = view(store, table)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from db.queries.statistics import MIN_PAIRS, paired_t_test
-from db.report.view.cells import CellTrials
-from db.report.view.view import View, metric_of
+from db.report.view.view import View
 from db.store.store import Store, open_store
 from harness.errors import InputError
 from harness.suites.cell import SuiteOptions
 from harness.trials.metric import Metric
+from jobs.queue.request import metric_of
 
 if TYPE_CHECKING:
     from tests.db.report.conftest import Tables
@@ -65,21 +66,11 @@ def test_all_tied_results_are_best(store: Store, tables: Tables) -> None:
     assert view.cells["dropkey 0.3", "TREC"].delta == 0.0
 
 
-def test_rows_of_the_same_label(store: Store, tables: Tables) -> None:
-    suite = tables.suite(["TREC"])
-    cells = tables.resolve(suite, SuiteOptions(regularizers=("dropkey:ratio=0.3", "none", "dropout:ratio=0.1")))
-    for index in (3, 5):  # the same trials as in a row above, and others
-        cell = cells[index].cell.model_copy(update={"row": "dropkey 0.3"})
-        cells[index] = CellTrials(cell, cells[index].trials)
-    view = tables.view(store, cells, suite)
-    assert view.rows == ("none", "dropkey 0.3", "dropkey 0.5", "dropkey 0.3 (2)")
-
-
 def test_the_baseline_is_the_nearest_above(store: Store, tables: Tables) -> None:
     suite = tables.suite(["TREC"])
     cells = tables.resolve(suite)
     second = cells[1].cell.model_copy(update={"baseline": True})
-    cells[1] = CellTrials(second, cells[1].trials)
+    cells[1] = replace(cells[1], cell=second)
     tables.fill(store, cells, tables.values)
     view = tables.view(store, cells, suite)
     assert view.cells["dropkey 0.3", "TREC"].delta is None

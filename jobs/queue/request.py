@@ -1,0 +1,229 @@
+"""Make requests: the cells of a suite, or of one configuration, with the trials that they name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from harness.analysis import analysis_of
+from harness.errors import InputError, unknown_name
+from harness.regularizers.spec import spec_label
+from harness.settings import Settings
+from harness.suites.cell import Cell, SuiteOptions
+from harness.suites.request import Heading, Request, RequestedCandidate, RequestedCell, digest
+from harness.suites.schema import Axis
+from harness.suites.search_space import Params
+from harness.suites.suite import SYNTHETIC, Suite
+from harness.trials.metric import Metric, MetricName
+from harness.trials.plugins import make_trials
+from harness.trials.recipe import ResolvedRecipe
+from harness.trials.recipe_diff import PAPER, Change, changes
+from harness.trials.result_versions import current_versions
+from harness.trials.task import spec_of
+from harness.trials.trial import Trial, TrialRequest
+
+Candidates = Sequence[tuple[Params, Sequence[Trial]]]
+"""The values of a cell's candidates, and their trials, one per seed."""
+
+
+@dataclass(frozen=True)
+class Requested:
+    """A request, and its trials by id as far as they are known."""
+
+    request: Request
+    trials: Mapping[str, Trial]
+
+    def with_reasons(self, unsuitable: Mapping[str, str]) -> Requested:
+        """Return it with the reasons why configurations are skipped, by their ids."""
+        if not unsuitable:
+            return self
+        cells = []
+        for cell in self.request.cells:
+            candidates = tuple(
+                candidate.model_copy(update={"skipped": unsuitable.get(candidate.config)})
+                for candidate in cell.candidates
+            )
+            cells.append(cell.model_copy(update={"candidates": candidates}))
+        return replace(self, request=self.request.model_copy(update={"cells": tuple(cells)}))
+
+
+def request_suite(suite: Suite, options: SuiteOptions, settings: Settings) -> Requested:
+    """Return the request of a part of a suite; of a search, without candidates.
+
+    Raises:
+        InputError: the suite does not have what the options name, fields do not fit together, or data are missing.
+    """
+    cells = [(cell, _candidates(cell, settings)) for cell in list(suite.cells(options))]
+    return make_request(suite, options, cells)
+
+
+def request_configuration(fields: TrialRequest, seeds: Sequence[int], settings: Settings) -> Requested:
+    """Return the request of one configuration without a suite; errors as in `request_suite`."""
+    task = spec_of(fields.task)
+    metric = task.metrics[0]
+    row, column = spec_label(fields.regularizer, fields.params), f"{fields.model} on {fields.data}"
+    cell = Cell(
+        suite="", row=row, column=column, metric=metric.name, baseline=False, published=None, request=fields,
+        seeds=tuple(seeds),
+    )  # fmt: skip
+    trials = make_trials(fields, seeds, settings)
+    options = SuiteOptions(
+        preset=fields.preset, seeds=cell.seeds, data=(fields.data,), models=(fields.model,), regularizers=(row,),
+        overrides=fields.overrides, weights=fields.weights,
+    )  # fmt: skip
+    request = Request(
+        suite=Heading(title=fields.task),
+        preset=fields.preset,
+        options=options,
+        rows=(row,),
+        columns=(column,),
+        metrics={task.name: task.metrics},
+        cells=(_requested_cell(cell, [({}, trials)], None),),
+    )
+    return Requested(request, {trial.id: trial for trial in trials})
+
+
+def published_request(suite: Suite, preset: str) -> Request:
+    """Return the table of a suite without trials: its published values; raises InputError for an unknown preset."""
+    options = SuiteOptions(preset=preset)
+    return make_request(suite, options, [(cell, []) for cell in suite.cells(options)]).request
+
+
+def candidate_of(params: Params, trials: Sequence[Trial]) -> RequestedCandidate:
+    """Return a candidate with these values and trials."""
+    return RequestedCandidate(
+        params=dict(params), config=trials[0].config_id, trials=tuple(trial.id for trial in trials)
+    )
+
+
+def metric_of(cell: Cell) -> Metric:
+    """Return the cell's metric with its direction and unit, from its task or an analysis.
+
+    The metric of a task that an analysis measured under a condition (``occlusion/accuracy@0.3``) is that metric.
+
+    Raises:
+        InputError: neither defines the metric.
+    """
+    metrics = {metric.name: metric for metric in spec_of(cell.request.task).metrics}
+    kind = analysis_of(cell.metric)
+    if kind is not None:
+        return metrics.get(MetricName.parse(cell.metric).metric) or Metric(kind, higher_is_better=None, unit="")
+    if cell.metric not in metrics:
+        raise unknown_name(f"metric of {cell.request.task}", cell.metric, metrics)
+    return metrics[cell.metric]
+
+
+def _candidates(cell: Cell, settings: Settings) -> Candidates:
+    if cell.sweep is None:
+        return [({}, cell.trials(settings))]
+    points = cell.sweep.grid() if cell.sweep.is_grid else ()
+    return [(params, cell.with_params(params).trials(settings)) for params in points]
+
+
+def make_request(suite: Suite, options: SuiteOptions, cells: Sequence[tuple[Cell, Candidates]]) -> Requested:
+    """Return the request of some cells of a suite with their candidates; errors as in `request_suite`."""
+    cells = list(_distinct(cells))
+    trials = {trial.id: trial for _, candidates in cells for _, own in candidates for trial in own}
+    has_paper = PAPER in suite.presets
+    published = suite.cells(SuiteOptions(preset=PAPER)) if has_paper else ()
+    recipes = {(cell.row, cell.column): cell.request for cell in published}
+    tasks = dict.fromkeys(cell.request.task for cell, _ in cells)
+    request = Request(
+        suite=Heading(**{key: getattr(suite, key) for key in Heading.model_fields}),
+        preset=options.preset,
+        tuned=suite.presets[options.preset].tuned,
+        has_paper=has_paper,
+        options=options,
+        rows=tuple(dict.fromkeys([*(row.label for row in suite.rows), *(cell.row for cell, _ in cells)])),
+        columns=tuple(column.label for column in suite.columns),
+        metrics={task: tuple(spec_of(task).metrics) for task in tasks},
+        conditions=_conditions(suite, options, [cell for cell, _ in cells], trials.values()),
+        cells=tuple(_requested_cell(cell, own, recipes.get((cell.row, cell.column))) for cell, own in cells),
+    )
+    return Requested(request, trials)
+
+
+def _distinct(cells: Iterable[tuple[Cell, Candidates]]) -> Iterator[tuple[Cell, Candidates]]:
+    """Yield cells with different labels: that of an added row is numbered, and a row of equal trials is left out."""
+    seen: dict[tuple[str, str], list[Trial]] = {}
+    for cell, candidates in cells:
+        own = [trial for _, trials in candidates for trial in trials]
+        row, number = cell.row, 1
+        while (row, cell.column) in seen and seen[row, cell.column] != own:
+            number += 1
+            row = f"{cell.row} ({number})"
+        if (row, cell.column) not in seen:
+            seen[row, cell.column] = own
+            yield cell.model_copy(update={"row": row}), candidates
+
+
+def _requested_cell(cell: Cell, candidates: Candidates, published: TrialRequest | None) -> RequestedCell:
+    """Return a cell with its candidates, and how their recipes differ from the one of a published request."""
+    theirs = _resolved(published) if published is not None else None
+    differing = _changes(cell.request, theirs)
+    return RequestedCell(
+        **dict(cell),
+        measured=metric_of(cell),
+        analysis=analysis_of(cell.metric),
+        candidates=tuple(
+            candidate_of(params, trials).model_copy(
+                update={"changes": _changes(cell.with_params(params).request, theirs) if params else None}
+            )
+            for params, trials in candidates
+        ),
+        remaining=cell.sweep.size if cell.sweep is not None and not candidates else 0,
+        changes=differing,
+        deviations=theirs.notes if theirs is not None and differing is not None else (),
+    )
+
+
+def _resolved(request: TrialRequest) -> ResolvedRecipe | None:
+    try:
+        return spec_of(request.task).resolved(request)
+    except InputError:  # the cell shows the reason itself
+        return None
+
+
+def _changes(request: TrialRequest, published: ResolvedRecipe | None) -> tuple[Change, ...] | None:
+    ours = _resolved(request) if published is not None else None
+    return tuple(changes(ours.recipe, published.recipe)) if ours is not None and published is not None else None
+
+
+def _conditions(
+    suite: Suite, options: SuiteOptions, cells: Sequence[Cell], trials: Iterable[Trial]
+) -> dict[str, dict[str, str]]:
+    """Return what determines how the trials are trained, apart from what the options select."""
+    preset = suite.presets[options.preset].model_dump(mode="json", exclude={"seeds", "data"})
+    found: dict[str, dict[str, str]] = {
+        "option": {
+            "set": ", ".join(f"{key}={value}" for key, value in options.overrides.items()),
+            "weights": options.weights or "",
+            "sweep": digest(options.model_dump(mode="json", include={"sweep"})) if options.sweep is not None else "",
+            "search": digest(options.model_dump(mode="json", include={"search"})) if options.search else "",
+        },
+        "suite": {"trial": digest(suite.trial), f"preset {options.preset}": digest(preset)},
+        "row": {row.label: _axis(row, options.preset) for row in suite.rows},
+        "column": {column.label: _axis(column, options.preset) for column in suite.columns},
+        "recipe": {},
+        "data": {},
+        "weights": {},
+        "version": {},
+        "plug-in": {},
+    }
+    for cell in cells:
+        parts = spec_of(cell.request.task).recipe_parts(cell.request)
+        found["recipe"] |= {name: digest(part) for name, part in parts.items()}
+    for trial in {trial.config_id: trial for trial in trials}.values():
+        found["data"][trial.data.name.removesuffix(SYNTHETIC)] = f"{trial.data.name} {trial.data.fingerprint}"
+        found["version"] |= {item: str(trial.result_versions.get(item, 1)) for item in current_versions(trial)}
+        found["plug-in"] |= trial.plugins
+        if trial.weights is not None:
+            found["weights"][trial.weights.path] = trial.weights.digest
+    return found
+
+
+def _axis(axis: Axis, preset: str) -> str:
+    """Return a digest of what a row or column sets for the trials of a preset."""
+    content: dict[str, Any] = axis.model_dump(mode="json", exclude={"label", "baseline", "published", "presets"})
+    return digest({**content, "presets": axis.presets.get(preset, {})})

@@ -1,0 +1,54 @@
+"""Requests that name given trials, and tables of requests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from db.report.view.requests import RequestTable, SuiteTable, resolve
+from db.store.store import Store
+from harness.settings import Settings
+from harness.suites.cell import SuiteOptions
+from harness.suites.request import Heading, Request, RequestedCandidate, RequestedCell
+from harness.suites.suite import Suite
+from harness.trials.metric import Metric
+from harness.trials.trial import Trial, TrialRequest
+from jobs.queue.request import Requested, request_suite
+
+
+def named(suite: str, *trials: Trial) -> Request:
+    """Return a request of a suite that names trials, with a row for each."""
+    cells = tuple(_cell(suite, trial) for trial in trials)
+    return Request(
+        suite=Heading(name=suite, title="A suite", source="these tests"),
+        preset=trials[0].preset,
+        options=SuiteOptions(),
+        rows=tuple(cell.row for cell in cells),
+        columns=("all",),
+        cells=cells,
+    )
+
+
+def _cell(suite: str, trial: Trial) -> RequestedCell:
+    return RequestedCell(
+        suite=suite,
+        row=trial.id,
+        column="all",
+        metric="accuracy",
+        measured=Metric("accuracy"),
+        baseline=False,
+        published=None,
+        request=TrialRequest(task=trial.task, data=trial.data.name, model=trial.model, preset=trial.preset),
+        seeds=(trial.seed,),
+        candidates=(RequestedCandidate(config=trial.config_id, trials=(trial.id,)),),
+    )
+
+
+def requested(suite: str, *trials: Trial) -> Requested:
+    """Return the same with the trials; `suite` is "" for a request without one."""
+    return Requested(named(suite, *trials), {trial.id: trial for trial in trials})
+
+
+def table_of(suite: Suite, store: Store, options: SuiteOptions | None = None, **fields: Any) -> SuiteTable:
+    """Return the table of a suite's request, which is not stored."""
+    request = request_suite(suite, options or SuiteOptions(**fields), Settings()).request
+    return SuiteTable((request,), resolve(RequestTable((request,)), store))
