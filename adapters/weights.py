@@ -30,10 +30,8 @@ WRAPPERS = (*AVERAGED, "state_dict", "model", "net")
 def read_state(path: Path, allowed: AbstractContextManager[None] | None = None) -> tuple[dict[str, Tensor], str]:
     """Return the tensors of a checkpoint by parameter name, and the key that held them ("" for none).
 
-    Args:
-        path: a file written by `torch.save` or safetensors.
-        allowed: a context that allows further types in the file; default: argparse's Namespace, with the options of a
-            training script.
+    The file was written by `torch.save` or safetensors. `allowed` is a context that allows further types in it; by
+    default, argparse's Namespace, with the options of a training script.
 
     Raises:
         InputError: the file does not exist, or contains other types.
@@ -66,16 +64,10 @@ def read_state(path: Path, allowed: AbstractContextManager[None] | None = None) 
 def use_own_classifier(
     state: dict[str, Tensor], own: Mapping[str, Tensor], layer: str, background: int = 0
 ) -> str | None:
-    """Replace a classifier for another number of classes by the model's own, in place.
+    """Replace a classifier for another number of classes by the model's own, in place; return a note if it did.
 
-    Args:
-        state: tensors of a checkpoint.
-        own: tensors of the model.
-        layer: name of the linear layer that classifies.
-        background: number of its outputs that are no classes.
-
-    Returns:
-        a note if the classifier was replaced.
+    `state` and `own` are the tensors of a checkpoint and of the model, `layer` is the name of the linear layer that
+    classifies, and `background` the number of its outputs that are no classes.
     """
     weight, bias = f"{layer}.weight", f"{layer}.bias"
     if not {weight, bias} <= state.keys() & own.keys() or state[weight].shape[1:] != own[weight].shape[1:]:
@@ -88,13 +80,10 @@ def use_own_classifier(
 
 
 def load_state(model: nn.Module, state: Mapping[str, Tensor], path: Path, prefix: str = "") -> None:
-    """Load the tensors of a checkpoint into a model or a part of it.
+    """Load the tensors of a checkpoint into a model without a regularizer, or into the part of it with a prefix.
 
-    Args:
-        model: without a regularizer.
-        state: tensors by the model's parameter names. Batch counts of normalization layers may be missing.
-        path: the file, for error messages.
-        prefix: prefix of the parameter names of the part.
+    `state` has them by the model's parameter names. Batch counts of normalization layers may be missing. `path` is the
+    file, for error messages.
 
     Raises:
         InputError: tensors are missing, unknown or of another shape; nothing is loaded.

@@ -107,9 +107,6 @@ class Settings:
     @classmethod
     def from_payload(cls, payload: dict[str, Any]) -> Settings:
         """Read what `to_payload` returned."""
-        fields = dict(payload)
-        fields["data"], fields["runs"] = Path(fields["data"]), Path(fields["runs"])
-        fields["folders"] = {name: Path(path) for name, path in fields["folders"].items()}
-        fields["plugins"] = tuple(map(Path, fields["plugins"]))
-        fields["trackers"] = tuple(fields["trackers"])
-        return cls(**fields)
+        from pydantic import TypeAdapter  # which only workers need
+
+        return TypeAdapter(cls).validate_python(payload)

@@ -16,14 +16,7 @@ from torch.nn import functional as F
 
 from adapters.libraries.torch_attention import merge_masks
 from harness.attention.reference.sdpa import attention_weights, masked_softmax
-from harness.models.adapter import (
-    Adapter,
-    Patch,
-    can_use_original_forward,
-    has_no_hooks,
-    number_layers,
-    patched_class,
-)
+from harness.models.adapter import Adapter, Patch, can_use_original_forward, has_no_hooks, number_layers, patched_class
 from harness.models.attention import attend, attend_logits
 from harness.models.head_skipping import is_plain
 from harness.regularizers.base import Site, SiteKind
@@ -56,7 +49,9 @@ class RegularizedFairseqAttention(MultiheadAttention):  # type: ignore[misc]
         need_head_weights: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         """Attend with fairseq's shapes and masks: query (T, B, C), key and value (S, B, C), padding mask (B, S)."""
-        if before_softmax or can_use_original_forward(self) or self._drops_nothing():
+        undropped = self.site.regularizer is None or self.site.ratio == 0.0
+        drops_nothing = undropped and self.dropout_module.p == 0.0 and has_no_hooks(self)
+        if before_softmax or can_use_original_forward(self) or drops_nothing:
             out: tuple[Tensor, Tensor | None] = super().forward(
                 query, key, value, key_padding_mask, incremental_state, need_weights, static_kv, attn_mask,
                 before_softmax, need_head_weights,
@@ -78,10 +73,6 @@ class RegularizedFairseqAttention(MultiheadAttention):  # type: ignore[misc]
         if weights is not None:
             weights = weights.transpose(0, 1) if need_head_weights else weights.mean(dim=1)
         return joined, weights
-
-    def _drops_nothing(self) -> bool:
-        undropped = self.site.regularizer is None or self.site.ratio == 0.0
-        return undropped and self.dropout_module.p == 0.0 and has_no_hooks(self)
 
     def _projected(self, query: Tensor, key: Tensor, value: Tensor) -> Iterator[Tensor]:
         """Yield q (B, H, T, d), k and v (B, H, S, d); projections of the same input are one product."""
@@ -132,7 +123,6 @@ class FairseqPatch(Patch):
             self.layer.__class__ = _checked_layer(cast("Hashable", type(self.layer)))
 
     def detach(self) -> None:
-        """Restore both."""
         super().detach()
         original = getattr(type(self.layer), "unpatched_layer", None)
         if self.layer is not None and original is not None:

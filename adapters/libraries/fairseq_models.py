@@ -68,18 +68,9 @@ def build_translation_model(
 ) -> nn.Module:
     """Build a model with random weights equal to those of fairseq's registry for the same seed.
 
-    Args:
-        name: a key of `ARCHITECTURES`.
-        options: fields of `TranslationOptions`.
-        source: size of the source dictionary, including special symbols.
-        target: size of the target dictionary, including special symbols.
-        joined: whether source and target share one dictionary.
-
-    Returns:
-        A fairseq TransformerModel. It can load checkpoints of the original model, and vice versa.
-
-    Raises:
-        InputError: an option is unknown or impossible.
+    `source` and `target` are the sizes of the dictionaries, including special symbols, and `joined` is whether they are
+    one dictionary. The result is a fairseq TransformerModel. It can load checkpoints of the original model, and vice
+    versa.
     """
     checked = model_options(TranslationOptions, name, options)
     if checked.share == "all" and not joined:

@@ -175,15 +175,11 @@ class RegularizedOutlookAttention(volo.OutlookAttention):
         return cast(Tensor, self.proj_drop(self.proj(out.permute(0, 2, 3, 1))))
 
 
-PATCHED: dict[type[nn.Module], type[nn.Module]] = {
-    Attention: RegularizedAttention,
-    AttentionRope: RegularizedAttentionRope,
-    EvaAttention: RegularizedEvaAttention,
-    swin_transformer.WindowAttention: RegularizedWindowAttention,
-    volo.Attention: RegularizedVoloAttention,
-    volo.ClassAttention: RegularizedClassAttention,
-    volo.OutlookAttention: RegularizedOutlookAttention,
-}
+_CLASSES: tuple[Any, ...] = (
+    RegularizedAttention, RegularizedAttentionRope, RegularizedEvaAttention, RegularizedWindowAttention,
+    RegularizedVoloAttention, RegularizedClassAttention, RegularizedOutlookAttention,
+)  # fmt: skip
+PATCHED: dict[type[nn.Module], type[nn.Module]] = {patched.unpatched: patched for patched in _CLASSES}
 """timm's class → the subclass that calls `attend`."""
 
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
 from typing import Any, cast
 
 import timm
+import torch
 from timm.layers.patch_dropout import PatchDropout, PatchDropoutWithIndices
 from timm.models import volo
 from timm.models.swin_transformer import WindowAttention
 from timm.models.vision_transformer import VisionTransformer
-from torch import nn
+from torch import Tensor, nn
 
 from adapters.libraries.timm_attention import PATCHED, ClassTokenBlock
-from adapters.libraries.timm_stem import ConvolutionalStem
 from harness.errors import InputError, unknown_name
 from harness.models.adapter import Adapter, Patch, number_layers, parents_of
 from harness.regularizers.base import Site, SiteKind
@@ -34,7 +35,6 @@ class TimmModels(Adapter):
     name = "timm"
 
     def patches(self, model: nn.Module) -> Iterator[Patch]:
-        """Yield every attention module of the classes in `PATCHED`."""
         originals = {patched: original for original, patched in PATCHED.items()} | {cls: cls for cls in PATCHED}
         modules = {path: module for path, module in model.named_modules() if type(module) in originals}
         networks = _networks(model, modules)
@@ -80,6 +80,43 @@ def _key_grid(network: Any, module: Any, kind: SiteKind) -> tuple[tuple[int, int
     return tuple(embedding.grid_size), prefix
 
 
+class ConvolutionalStem(nn.Module):
+    """A replacement of timm's `PatchEmbed`: convolutions with pooling, each of which halves the image.
+
+    It is the stem of the Compact Convolutional Transformer (Hassani et al. 2021, Section 3.3).
+
+    Small sets have too few images to learn locality from patches alone. The number of convolutions is log2 of the patch
+    size; each but the last has half of the next one's channels.
+
+    Attributes:
+        grid_size: rows and columns of the tokens.
+        num_patches: number of tokens.
+    """
+
+    def __init__(
+        self, img_size: tuple[int, int], patch_size: int, in_chans: int, embed_dim: int, bias: bool = False, **_: Any
+    ) -> None:
+        super().__init__()
+        halvings = patch_size.bit_length() - 1
+        if patch_size != 2**halvings or halvings == 0:
+            raise ValueError(f"patch_size={patch_size}: expected a power of 2 for stem=convolutional")
+        self.grid_size = (img_size[0] // patch_size, img_size[1] // patch_size)
+        self.num_patches = self.grid_size[0] * self.grid_size[1]
+        widths = [in_chans, *(max(1, embed_dim >> shift) for shift in reversed(range(halvings)))]
+        layers: list[nn.Module] = []
+        for inputs, outputs in pairwise(widths):
+            convolution = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
+            nn.init.kaiming_normal_(convolution.weight)
+            layers += [convolution, nn.ReLU(), nn.MaxPool2d(3, 2, padding=1)]
+        # On CPUs, the layers take two thirds of the time with channels last.
+        self.layers = cast(Any, nn.Sequential(*layers)).to(memory_format=torch.channels_last)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Map images (B, in_chans, rows, columns) → tokens (B, num_patches, embed_dim)."""
+        grid = self.layers(images.contiguous(memory_format=torch.channels_last))
+        return cast(Tensor, grid.flatten(2).transpose(1, 2))
+
+
 SMALL = {
     "vit-digits": {"patch_size": 2, "embed_dim": 64, "depth": 4, "num_heads": 4, "mlp_ratio": 2.0},
     "vit-cifar": {"patch_size": 4, "embed_dim": 192, "depth": 6, "num_heads": 6, "mlp_ratio": 2.0},
@@ -101,21 +138,10 @@ STEMS = {"patches": {}, "convolutional": {"embed_layer": ConvolutionalStem}}
 def build_vit(
     name: str, options: Mapping[str, Any], *, image_size: tuple[int, int], channels: int, classes: int
 ) -> nn.Module:
-    """Build a Vision Transformer with random weights.
+    """Build a Vision Transformer with random weights: (B, channels, rows, columns) → logits (B, classes).
 
-    Args:
-        name: as registered in MODELS.
-        options: options that differ from those of the named model, by timm's names.
-        image_size: rows and columns of the input, in pixels.
-        channels: color channels of the input.
-        classes: number of outputs.
-
-    Returns:
-        (B, channels, rows, columns) → logits (B, classes). If the logits follow from the class token, the last block of
-        a ViT computes only that token in training.
-
-    Raises:
-        InputError: an option is unknown, or does not fit the others.
+    Options have timm's names. `image_size` is rows and columns of the input, in pixels. If the logits follow from the
+    class token, the last block of a ViT computes only that token in training.
     """
     for key in options:
         if key not in OPTIONS:

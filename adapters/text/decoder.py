@@ -16,10 +16,9 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from adapters.text.decoder_cache import DecoderCache
-from adapters.text.output_skipping import add_kept, can_skip
 from adapters.text.text_transformer import SelfAttention
 from harness.errors import InputError
-from harness.models.head_skipping import is_unobserved
+from harness.models.head_skipping import is_plain, is_unobserved
 from harness.models.regularize import sites
 from harness.regularizers.base import Site, SiteKind
 from harness.regularizers.learned_dropout.mask import LearnedMask
@@ -27,6 +26,8 @@ from harness.regularizers.output import regularized_output
 from harness.validation import StrictModel, model_options
 
 INIT_STD = 0.02
+MAX_SHARE = 0.5
+"""Share of the outputs above which gathering their weights costs more than the outputs that are left out."""
 
 
 class DecoderOptions(StrictModel):
@@ -124,13 +125,10 @@ class Block(nn.Module):
         cache: DecoderCache | None = None,
         keep_mask: Tensor | None = None,
     ) -> Tensor:
-        """Apply the block to (B, T, dim).
+        """Apply the block to (B, T, dim); `embed` (B, T, dim) is the input of pre-computed masks.
 
-        Args:
-            hidden: (B, T, dim).
-            embed: (B, T, dim), the input of pre-computed masks.
-            cache: of the tokens before these.
-            keep_mask: boolean (B, T, dim), the feed-forward outputs to keep; None: the site computes the mask.
+        `cache` is that of the tokens before these. `keep_mask`, boolean (B, T, dim), are the feed-forward outputs to
+        keep; None: the site computes the mask.
         """
         cached = None if cache is None else cache.of(self.attention.site)
         attention = self.attention(self.attention_norm(hidden), cache=cached)
@@ -162,6 +160,34 @@ class FeedForward(nn.Sequential):
         self.hidden = nn.Linear(options.dim, 4 * options.dim, bias=False)
         self.activation = nn.GELU()
         self.out = nn.Linear(4 * options.dim, options.dim, bias=False)
+
+
+def can_skip(network: nn.Sequential) -> bool:
+    """Return whether `add_kept` computes what a network does: linear, exact GELU, linear, without biases and hooks."""
+    if len(network) != 3 or not all(is_unobserved(module) for module in (network, *network)):
+        return False
+    hidden, activation, out = network
+    exact_gelu = type(activation) is nn.GELU and activation.approximate == "none"
+    return exact_gelu and is_plain(hidden) and is_plain(out) and hidden.bias is None and out.bias is None
+
+
+def add_kept(residual: Tensor, x: Tensor, network: nn.Sequential, keep_mask: Tensor) -> Tensor:
+    """Return residual + keep_mask ⊙ network(x) for a network that fits `can_skip`, without gradients.
+
+    All tensors are (B, T, C), `keep_mask` is boolean. Outputs that no token keeps are not computed, and nothing is if
+    there are no others. A dropped output adds 0, even if it would not be finite. The last digits may differ from those
+    of the whole network.
+    """
+    hidden, activation, out = cast(tuple[nn.Linear, nn.GELU, nn.Linear], tuple(network))
+    kept = keep_mask.flatten(0, -2).any(dim=0).nonzero().flatten()
+    if not len(kept):
+        return residual
+    features = activation(hidden(x))
+    if len(kept) > MAX_SHARE * keep_mask.shape[-1]:
+        return cast(Tensor, residual + out(features) * keep_mask)
+    outputs = linear(features, out.weight.index_select(0, kept)) * keep_mask.index_select(-1, kept)
+    dtype = torch.promote_types(residual.dtype, outputs.dtype)
+    return residual.to(dtype).index_add(-1, kept, outputs.to(dtype))
 
 
 class SiteDropout(nn.Dropout):
@@ -209,19 +235,9 @@ PUBLISHED = {"learned-dropout-lm": {}, "learned-dropout-lm-baseline": {"dim": 15
 
 
 def build_decoder(name: str, options: Mapping[str, Any], *, vocabulary: int, context: int) -> nn.Module:
-    """Build the language model with random weights.
+    """Build the language model with random weights: token ids (B, T) → logits (B, T, vocabulary).
 
-    Args:
-        name: as registered in MODELS.
-        options: fields of `DecoderOptions` that differ from the named model's.
-        vocabulary: number of token ids.
-        context: maximum number of tokens of an input.
-
-    Returns:
-        token ids (B, T) → logits (B, T, vocabulary).
-
-    Raises:
-        InputError: an option is unknown or impossible.
+    `options` are fields of `DecoderOptions`. `context` is the maximum number of tokens of an input.
     """
     checked = model_options(DecoderOptions, name, {**PUBLISHED[name], **options})
     if checked.dim % checked.heads:

@@ -9,8 +9,7 @@ from torch import Tensor
 from harness.attention.key_values import KeyValues
 from harness.errors import InputError
 from harness.regularizers.base import Site
-from harness.regularizers.learned_dropout.mask import EmbeddingAttention, LearnedMask
-from harness.regularizers.learned_dropout.precomputed import PrecomputedMasks, joinable
+from harness.regularizers.learned_dropout.mask import EmbeddingAttention, LearnedMask, PrecomputedMasks, joinable
 
 
 class DecoderCache:

@@ -96,14 +96,7 @@ def character_buckets(characters: Tensor, buckets: int) -> Tensor:
     """Return a hash bucket for each n-gram of characters of each word, n in `CHARACTER_NGRAMS`.
 
     A word has one boundary before it and one after it, which are characters of its n-grams (Bojanowski et al. 2017,
-    Section 3.2).
-
-    Args:
-        characters: ids (B, T, C), 0 for padding.
-        buckets: their number.
-
-    Returns:
-        1 to `buckets`, 0 for padding (B, T, N).
+    Section 3.2). Character ids (B, T, C), 0 for padding → 1 to `buckets`, 0 for padding (B, T, N).
     """
     lengths = (characters != 0).sum(dim=-1, keepdim=True)
     word = nn.functional.pad(characters, (1, 1))
@@ -195,15 +188,9 @@ class Tagger(TextClassifier):
     def forward(
         self, tokens: Tensor, features: Mapping[str, Tensor] | None = None, first: Tensor | None = None
     ) -> Tensor:
-        """Tag words.
+        """Tag words: token ids (B, T) and ids by feature → logits (B, W, classes).
 
-        Args:
-            tokens: token ids (B, T).
-            features: ids by feature, one per token.
-            first: position of each word's first token (B, W); None: each word is one token, and W is T.
-
-        Returns:
-            logits (B, W, classes).
+        `first` is the position of each word's first token (B, W); None: each word is one token, and W is T.
         """
         hidden, _ = self.encoder(tokens, features)
         if first is not None:
@@ -245,14 +232,10 @@ HEADS = {"text": TextClassifier, "words": Tagger, "pair": PairClassifier}
 
 
 def with_head(build_encoder: Callable[..., tuple[TextEncoder, Head]]) -> Callable[..., nn.Module]:
-    """Turn a function that builds an encoder into a builder of a model with a head.
+    """Turn a function that builds an encoder, and the options of its head, into a builder of a model with a head.
 
-    Args:
-        build_encoder: returns an encoder, and the options of its head.
-
-    Returns:
-        a function that returns a `TextClassifier`, `Tagger` or `PairClassifier`. It has the arguments of
-        `build_encoder`, `classes` (number of outputs) and `head` (a key of `HEADS`; default: text).
+    The builder returns a `TextClassifier`, `Tagger` or `PairClassifier`. It has the arguments of `build_encoder`,
+    `classes` (number of outputs) and `head` (a key of `HEADS`; default: text).
     """
 
     @wraps(build_encoder)

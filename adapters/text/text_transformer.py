@@ -196,15 +196,8 @@ def build_text_transformer(
 ) -> tuple[TextEncoder, Head]:
     """Build the model with random weights: an `Encoder` with the head that `with_head` describes.
 
-    Args:
-        name: as registered in MODELS.
-        options: fields of `TextOptions` that differ from the defaults.
-        vocabulary: number of token ids; 0 is padding.
-        max_length: maximum number of tokens of an input.
-        features: number of ids of each word feature, by name.
-
-    Raises:
-        InputError: an option is unknown or impossible.
+    `options` are fields of `TextOptions`. `vocabulary` is the number of token ids, 0 for padding, and `max_length` the
+    maximum number of tokens of an input. `features` has the number of ids of each word feature, by name.
     """
     checked = model_options(TextOptions, name, options)
     if checked.dim % checked.heads:

@@ -66,18 +66,10 @@ def in_mmdet() -> Iterator[None]:
 
 
 def build_detr(name: str, options: Mapping[str, Any], *, classes: int) -> nn.Module:
-    """Build mmdet's DETR with random weights.
+    """Build mmdet's DETR with random weights; `classes` is the number of classes without "no object".
 
-    Args:
-        name: as registered in MODELS.
-        options: fields of `DetrOptions` that differ from the defaults.
-        classes: number of classes without "no object".
-
-    Returns:
-        a detector of mmdet: ``model.loss(inputs, samples)``, ``model.predict(inputs, samples)``.
-
-    Raises:
-        InputError: an option is unknown or impossible.
+    `options` are fields of `DetrOptions`. The result is a detector of mmdet: ``model.loss(inputs, samples)``,
+    ``model.predict(inputs, samples)``.
     """
     checked = model_options(DetrOptions, name, options)
     dim, heads = checked.embed_dim, checked.num_heads

@@ -15,20 +15,13 @@ MIN_TOKENS = 8
 def choose_stride(
     name: str, image_size: tuple[int, int], strides: Sequence[int], requested: int | None = None
 ) -> tuple[int, tuple[int, int]]:
-    """Return the stride of a model's tokens, and the token grid.
+    """Return the stride of a model's tokens, in pixels, and rows and columns of the token grid.
 
-    Args:
-        name: of the model, for error messages.
-        image_size: rows and columns of the input, in pixels.
-        strides: the model's valid strides, in pixels between tokens.
-        requested: the stride to use; None: the largest one with at least 8 × 8 tokens, or else the smallest one: 16 at
-            224 pixels (14 × 14 tokens), 8 at 64 pixels and 4 at 32 pixels (both 8 × 8).
-
-    Returns:
-        the stride in pixels, and rows and columns of tokens.
+    It is the `requested` one. Without one it is the largest of `strides` with at least 8 × 8 tokens, or else the
+    smallest: 16 at 224 pixels (14 × 14 tokens), 8 at 64 pixels and 4 at 32 pixels (both 8 × 8).
 
     Raises:
-        InputError: the stride does not divide the image.
+        InputError: the stride does not divide the image, whose size is rows and columns in pixels.
     """
     large = [stride for stride in sorted(strides, reverse=True) if min(image_size) // stride >= MIN_TOKENS]
     stride = requested or (large[0] if large else min(strides))

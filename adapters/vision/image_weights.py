@@ -21,14 +21,10 @@ HEADS = ("head", "aux_head", "head_dist")
 
 
 def load_image_weights(model: nn.Module, path: Path) -> str:
-    """Load a checkpoint into a model, with positions resized to its grid.
+    """Load a checkpoint of `torch.save` or safetensors into a model, with positions resized to its grid.
 
-    Args:
-        model: a T2T-ViT, a VOLO or a model of timm, without a regularizer.
-        path: a checkpoint written by `torch.save` or safetensors.
-
-    Returns:
-        a note of one line: the file, and the parts of the model that it does not determine.
+    The model is a T2T-ViT, a VOLO or a model of timm, without a regularizer. The result is a note of one line: the
+    file, and the parts of the model that it does not determine.
 
     Raises:
         InputError: the file does not exist, contains other types than tensors and numbers, or does not fit the model.

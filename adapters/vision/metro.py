@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self, cast
+from typing import Annotated, Any, Literal, NamedTuple, Self, cast
 
 import timm
 import torch
@@ -35,16 +35,7 @@ CAMERA_WIDTH = 250
 UNUSED = re.compile(r"trans_encoder\.\d+\.bert\.(embeddings|pooler)\.|backbone\.(fc|classifier)\.")
 RESNET = {"0": "conv1", "1": "bn1", **{str(stage + 3): f"layer{stage}" for stage in range(1, 5)}}
 """Names of torchvision's ResNet modules by their position, which is their name in the authors' checkpoints."""
-
-
-def _parse_widths(name: str, text: str) -> list[int]:
-    try:
-        widths = [int(part) for part in text.split(",")] if text else []
-    except ValueError:
-        widths = [0]
-    if any(width < 1 for width in widths):
-        raise ValueError(f"{name}={text}: expected positive integers separated by commas")
-    return widths
+Widths = Annotated[str, Field(pattern=r"^([1-9]\d*(,[1-9]\d*)*)?$"), "positive integers separated by commas"]
 
 
 class MetroOptions(StrictModel):
@@ -57,8 +48,8 @@ class MetroOptions(StrictModel):
     backbone: Literal["hrnet_w64", "hrnet_w40", "hrnet_w18_small", "resnet50", "resnet34", "resnet18", "resnet10t"] = (
         Field(default="hrnet_w64", description="timm's name of the image backbone")
     )
-    hidden: str = Field(default="1024,256,128", description="width of each block")
-    between: str = Field(default="512,128", description="width of the tokens between blocks")
+    hidden: Widths = Field(default="1024,256,128", description="width of each block")
+    between: Widths = Field(default="512,128", description="width of the tokens between blocks")
     layers: int = Field(default=4, ge=1, description="number of layers per block")
     num_heads: int = Field(default=4, ge=1)
     feedforward: int = Field(default=3072, ge=1)
@@ -71,7 +62,7 @@ class MetroOptions(StrictModel):
 
     def widths(self, features: int) -> list[tuple[int, int, int]]:
         """Return input, hidden and output width of each block."""
-        hidden, between = _parse_widths("hidden", self.hidden), _parse_widths("between", self.between)
+        hidden, between = ([int(w) for w in text.split(",") if w] for text in (self.hidden, self.between))
         if len(between) != len(hidden) - 1:
             raise ValueError(f"hidden={self.hidden} and between={self.between}: expected one width fewer in `between`")
         for width in hidden:
@@ -244,17 +235,10 @@ def project(points: Tensor, camera: Tensor) -> Tensor:
 def build_metro(
     name: str, options: Mapping[str, Any], *, image_size: int, joints: int, vertices: tuple[int, int, int]
 ) -> Metro:
-    """Build a METRO with random weights and a template of zeros.
+    """Build a METRO with random weights and a template of zeros; `options` are fields of `MetroOptions`.
 
-    Args:
-        name: as registered in MODELS.
-        options: fields of `MetroOptions` that differ from the defaults.
-        image_size: side of the image in pixels.
-        joints: number of joints.
-        vertices: number of vertices of the coarsest mesh, of the one in between, and of the full one.
-
-    Raises:
-        InputError: an option is unknown or impossible.
+    `image_size` is the side of the image in pixels. `joints` is the number of joints, and `vertices` are those of the
+    vertices of the coarsest mesh, of the one in between, and of the full one.
     """
     return Metro(model_options(MetroOptions, name, options), image_size, joints, vertices)
 

@@ -139,11 +139,9 @@ NAMED = {
 def build_t2t_vit(
     name: str, options: Mapping[str, Any], *, image_size: tuple[int, int], channels: int, classes: int
 ) -> nn.Module:
-    """Build a T2T-ViT with random weights.
+    """Build a T2T-ViT with random weights; `options` are fields of `T2TOptions`.
 
-    `options` are fields of `T2TOptions` that differ from the named model's; for the default `stride` see
-    `choose_stride`. The other arguments, the result and the errors are those of
-    `adapters.libraries.timm_models.build_vit`.
+    For the default `stride` see `choose_stride`. The rest is as in `adapters.libraries.timm_models.build_vit`.
     """
     checked = model_options(T2TOptions, name, {**NAMED[name], **options})
     if checked.embed_dim % checked.num_heads:

@@ -58,12 +58,9 @@ def _findings(trained: Trained, recorder: AttentionRecorder, axis: str) -> Findi
 
 
 class AttentionRecorder:
-    """A probe that records one value (or one per head) for each sample and site.
+    """A probe that records a measure of the attention of each sample (or one per head) at each site.
 
-    Args:
-        trained: the trial under evaluation.
-        measure: the function of the weights to record.
-        class_token: at sites with a class token, record its row only.
+    With `class_token`, only its row is recorded, at sites that have one.
 
     Attributes:
         recorded: recorded values by site label, one tensor per forward pass.

@@ -116,15 +116,10 @@ class Trained:
     def evaluate(
         self, options: Options, *, probe: Probe | None = None, change: Callable[[Any], Any] | None = None
     ) -> dict[str, float]:
-        """Return the task's metrics on the samples, computed without gradients.
+        """Return the task's metrics on the samples, computed without gradients; raises InputError as `indices`.
 
-        Args:
-            options: the samples to evaluate.
-            probe: called with the attention weights of every site in every forward pass.
-            change: transforms each batch, already on the device, before evaluation.
-
-        Raises:
-            InputError: as `indices`.
+        `probe` is called with the attention weights of every site in every forward pass. `change` transforms each
+        batch, already on the device, before evaluation.
         """
         indices = self.indices(options)
         with self.evaluation_context(), watch(self.model, probe, ATTENTION) if probe is not None else nullcontext():

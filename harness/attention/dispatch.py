@@ -23,18 +23,10 @@ from harness.attention.reference.units import Rescale
 
 
 def drop_attention(call: Call, spec: DropSpec, rescale: Rescale, ratio: float, *, top: int = 0) -> Tensor:
-    """Return attention to the kept keys; `harness.regularizers.drop.AttentionDrop` documents the rescaling modes.
+    """Return attention (B, H, T, e) to the kept keys; `harness.regularizers.drop.AttentionDrop` documents the modes.
 
-    Args:
-        call: the call.
-        spec: what is dropped.
-        rescale: rescaling mode of a row.
-        ratio: drop ratio; `inverse` divides by 1 − ratio.
-        top: above 0: of the keys that `spec` drops, only those with one of the `top` largest logits of their row are
-            dropped, and their logits become 0; nothing is rescaled.
-
-    Returns:
-        (B, H, T, e).
+    `spec` is what is dropped. `inverse` divides by 1 − `ratio`. With `top` above 0, only those of these keys are
+    dropped that have one of the `top` largest logits of their row; their logits become 0, and nothing is rescaled.
     """
     q, k, v = autocast(call.q, call.k, call.v)
     mask, causal, scale = call.mask, call.causal, call.scale
@@ -170,9 +162,6 @@ class _Attention(torch.autograd.Function):
         return *kernel.backward(d_out, out, lse, saved), *(None,) * (2 + len(ctx.constants))
 
 
-PLAIN_TENSORS = Tensor, torch.nn.Parameter
-
-
 def _attention(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
     """Call the operation, through torch's dispatcher if it `_is_watched`."""
     call: Any = torch.ops.dropbench.drop_attention if _is_watched(*inputs[:3]) else _Attention.apply
@@ -186,5 +175,5 @@ def _is_watched(*tensors: Tensor) -> bool:
         torch.compiler.is_compiling()
         or torch._C._get_tracing_state() is not None
         or torch._C._len_torch_dispatch_stack() > 0
-        or not all(type(tensor) in PLAIN_TENSORS for tensor in tensors)
+        or not all(type(tensor) in (Tensor, torch.nn.Parameter) for tensor in tensors)
     )

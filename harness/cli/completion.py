@@ -6,12 +6,10 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 from harness.errors import InputError
-
-if TYPE_CHECKING:
-    from harness.registry import Registry
+from harness.registry import Registry, load
 
 Item = tuple[str, str]
 """A value and its help, which zsh and fish show."""
@@ -72,36 +70,13 @@ def join_words() -> None:
     os.environ.update(COMP_WORDS=separator.join(words), COMP_CWORD=str(len(words) - 1))
 
 
-def _registry(load: Callable[[], Registry[Any]]) -> Complete:
-    return completer(lambda word: _entries(load()))
+def _registry(target: str) -> Complete:
+    """Return the completion of the names in a registry, given as ``module:attribute``."""
+    return completer(lambda word: _entries(load(target)))
 
 
 def _entries(registry: Registry[Any]) -> Iterator[Item]:
     return ((name, registry.entry(name).help) for name in registry)
-
-
-def _tasks() -> Registry[Any]:
-    from harness.trials.task import TASKS
-
-    return TASKS
-
-
-def _models() -> Registry[Any]:
-    from harness.models.catalog import MODELS
-
-    return MODELS
-
-
-def _schedules() -> Registry[Any]:
-    from harness.regularizers.schedules import SCHEDULES
-
-    return SCHEDULES
-
-
-def _analyses() -> Registry[Any]:
-    from harness.analysis import ANALYSES
-
-    return ANALYSES
 
 
 def _suites(word: str) -> list[Item]:
@@ -143,6 +118,7 @@ def _regularizers(word: str) -> Iterator[Item]:
 
 def _parameters(name: str) -> dict[str, list[str]]:
     """Return the parameters of a regularizer, each with its choices or its default."""
+    from harness.regularizers.schedules import SCHEDULES
     from harness.regularizers.spec import complete_spec, fields
     from harness.trials.alignment import FINETUNE
 
@@ -151,14 +127,14 @@ def _parameters(name: str) -> dict[str, list[str]]:
     for key, field in fields(name).items():
         if get_origin(field.annotation) is Literal:
             known[key] = [*map(str, get_args(field.annotation))]
-    return {**known, "schedule": [*_schedules()], "align": ["none", FINETUNE]}
+    return {**known, "schedule": [*SCHEDULES], "align": ["none", FINETUNE]}
 
 
 complete_suite = completer(_suites)
 complete_regularizer = completer(_regularizers)
 complete_run = completer(_runs)
 complete_metric = completer(_metrics)
-complete_task = _registry(_tasks)
-complete_model = _registry(_models)
-complete_schedule = _registry(_schedules)
-complete_analysis = _registry(_analyses)
+complete_task = _registry("harness.trials.task:TASKS")
+complete_model = _registry("harness.models.catalog:MODELS")
+complete_schedule = _registry("harness.regularizers.schedules:SCHEDULES")
+complete_analysis = _registry("harness.analysis:ANALYSES")

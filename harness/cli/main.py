@@ -61,7 +61,6 @@ class LazyGroup(TyperGroup):
     """A group that lists commands from a table, and imports a command when it is called."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names in the order of the table."""
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:

@@ -11,7 +11,6 @@ class GroupedCommand(TyperCommand):
     """A command whose help lists the options that have a `rich_help_panel` below its name, after the others."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the arguments, the options without a group, and each group."""
         groups: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
         for parameter in self.get_params(ctx):
             general = "Arguments" if parameter.param_type_name == "argument" else "Options"

@@ -220,20 +220,14 @@ def number_layers(
     kind_of: Callable[[str, Any], SiteKind],
     stack_of: Callable[[nn.Module, str], str] = stack_of,
 ) -> list[tuple[str, Any, SiteKind, int, int]]:
-    """Number the attention modules of a model for the schedules.
+    """Number the attention modules of a model, by path in order of execution, for the schedules.
 
     Outlook and self attention of an encoder are counted together, every other kind separately: the third cross
     attention of a decoder and its third self attention both are in its layer 3.
 
-    Args:
-        model: the model.
-        modules: its attention modules by path, in order of execution.
-        kind_of: (path, module) -> the kind of its attention.
-        stack_of: (model, path) -> the stack of layers of a module.
-
-    Returns:
-        the path, module and kind of each, its layer, from 0, and the depth: the number of layers of this kind in this
-        stack.
+    `kind_of` maps path and module to the kind of attention, and `stack_of` model and path to the stack of layers. The
+    result has the path, module and kind of each, its layer, from 0, and the depth: the number of layers of this kind in
+    this stack.
     """
     depths: Counter[tuple[str, str]] = Counter()
     layers = []

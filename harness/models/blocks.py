@@ -8,7 +8,6 @@ experts has none and is a feed-forward network as a whole.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from torch import nn
@@ -21,24 +20,9 @@ STACKS = (nn.ModuleList, nn.Sequential)
 PROJECTED = ("q", "k", "v", "query", "key", "value", "qkv")
 """The beginnings of names of linear maps before attention."""
 INPUTS = (
-    "norm_pre",
-    "pos_drop",
-    "embeddings",
-    "dropout_module",
-    "drop",
-    "dropout",
-    "layernorm_embedding",
-    "embed_tokens",
-)
+    "norm_pre", "pos_drop", "embeddings", "dropout_module", "drop", "dropout", "layernorm_embedding", "embed_tokens"
+)  # fmt: skip
 """The names of modules whose output enters the first layer, the last before it first."""
-
-
-@dataclass
-class Block:
-    """A layer of a model: its path, and its attention patches in order."""
-
-    path: str
-    attention: list[Patch] = field(default_factory=list)
 
 
 def block_patches(model: nn.Module, patches: Sequence[Patch]) -> Iterator[Patch]:
@@ -50,51 +34,51 @@ def block_patches(model: nn.Module, patches: Sequence[Patch]) -> Iterator[Patch]
     attention = [patch for patch in patches if patch.site.kind in kinds]
     names = {id(module): path for path, module in model.named_modules()}
     present = {(patch.site.kind, _layer_path(model, names[id(patch.module)])) for patch in patches}
-    blocks: dict[str, Block] = {}
+    blocks: dict[str, list[Patch]] = {}  # the attention patches of each layer, by its path
     for patch in attention:
         path = _block_path(model, names[id(patch.module)], [names[id(other.module)] for other in attention])
         if path is not None:
-            blocks.setdefault(path, Block(path)).attention.append(patch)
+            blocks.setdefault(path, []).append(patch)
     stacks = [_outermost(model, path) for path in blocks]
-    for number, block in enumerate(blocks.values()):
-        stack = stacks[number]
+    for number, ((path, inside), stack) in enumerate(zip(blocks.items(), stacks, strict=True)):
         layer, depth = stacks[:number].count(stack), stacks.count(stack)
-        yield from _patches_of(model, block, names, layer, depth, present)
+        yield from _patches_of(model, path, inside, names, layer, depth, present)
     yield from _inputs(model, list(blocks), attention, present)
 
 
 def _patches_of(
-    model: nn.Module, block: Block, names: dict[int, str], layer: int, depth: int, present: set[Any]
-) -> Iterator[Patch]:
-    first = block.attention[0].site
-    module = model.get_submodule(block.path)
+    model: nn.Module, block: str, attention: Sequence[Patch], names: dict[int, str], layer: int, depth: int,
+    present: set[Any],
+) -> Iterator[Patch]:  # fmt: skip
+    first = attention[0].site
+    module = model.get_submodule(block)
 
     def site(name: str, kind: SiteKind, width: int | None = None, **options: Any) -> Site:
         prefix = first.num_prefix_tokens
         return Site(name, kind, layer, depth, first.heads, first.grid, prefix, width=width, **options)
 
-    axis = _batch_axis(model, block.path, names[id(block.attention[0].module)])
-    yield ForwardPatch(module, site(block.path, "layer", batch_axis=axis))
-    linear = {f"{block.path}.{path}": child for path, child in module.named_modules() if _is_linear(child)}
-    inside = [names[id(patch.module)] for patch in block.attention]
+    axis = _batch_axis(model, block, names[id(attention[0].module)])
+    yield ForwardPatch(module, site(block, "layer", batch_axis=axis))
+    linear = {f"{block}.{path}": child for path, child in module.named_modules() if _is_linear(child)}
+    inside = [names[id(patch.module)] for patch in attention]
     outside = {path: child for path, child in linear.items() if not _below(path, inside)}
-    for patch in block.attention:
+    for patch in attention:
         projection = _projection(names[id(patch.module)], patch.module, list(outside.items()))
-        if projection is not None and ("attention-output", block.path) not in present:
+        if projection is not None and ("attention-output", block) not in present:
             path, owner, width = projection
             outside.pop(path, None)
             output = site(path, "attention-output", width, batch_axis=0 if _batch_first(patch.module) else 1)
             windows = "its windows are not samples" if _has_windows(patch.module) else None
             yield ForwardPatch(owner, output, refusal=windows)
-    if ("feed-forward", block.path) not in present:
-        path, child = list(outside.items())[-1] if outside else _last_with_weights(block.path, module, inside)
+    if ("feed-forward", block) not in present:
+        path, child = list(outside.items())[-1] if outside else _last_with_weights(block, module, inside)
         yield ForwardPatch(child, site(path, "feed-forward", _out_features(child), batch_axis=axis))
     for path, child in linear.items():
         matrix = site(path, "weight", input_axis=1 if isinstance(child, nn.Linear) else 0)
         yield WeightPatch(child, matrix, refusal=_weight_refusal(child, "weight"))
     for path, child in module.named_modules():
         if isinstance(child, nn.MultiheadAttention) and child.in_proj_weight is not None:
-            matrix = site(f"{block.path}.{path}", "weight", parameter="in_proj_weight")
+            matrix = site(f"{block}.{path}", "weight", parameter="in_proj_weight")
             yield WeightPatch(child, matrix, refusal=_weight_refusal(child, "in_proj_weight"))
 
 
@@ -144,17 +128,14 @@ def _entry(model: nn.Module, network: str, blocks: Sequence[str]) -> tuple[str, 
 
 def _last_with_weights(path: str, layer: nn.Module, attention: Sequence[str]) -> tuple[str, nn.Module]:
     """Return the last module directly below a layer that has weight matrices and no attention."""
-    named = [(f"{path}.{name}", child) for name, child in layer.named_children() if _has_matrix(child)]
-    return [(name, child) for name, child in named if not any(_below(inner, [name]) for inner in attention)][-1]
+    named = [(f"{path}.{name}", child) for name, child in layer.named_children()]
+    with_weights = [(name, child) for name, child in named if any(each.dim() > 1 for each in child.parameters())]
+    return [(name, child) for name, child in with_weights if not any(_below(inner, [name]) for inner in attention)][-1]
 
 
 def _has_windows(module: nn.Module) -> bool:
     """Return whether attention is computed in windows, as in Swin, which folds them into the batch."""
     return any(hasattr(child, "window_size") for child in module.modules())
-
-
-def _has_matrix(module: nn.Module) -> bool:
-    return any(parameter.dim() > 1 for parameter in module.parameters())
 
 
 def _is_linear(module: nn.Module) -> bool:

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from torch import nn
 
 ModelBuilder = Callable[..., "nn.Module"]
-"""(name, options, **properties of the task's data) -> the model, with random weights."""
+"""(name as registered, options that differ from those of the named model, **properties of the task's data) -> the
+model, with random weights. It raises InputError for an option that is unknown or does not fit."""
 
 MODELS: Registry[ModelBuilder] = Registry("model", "a function", callable, "models")
 """Fact `tasks`: the tasks of a model, default all; `parameters`: its size for data with the properties `sample`;

@@ -87,7 +87,6 @@ class ForwardPatch(Patch):
         vars(self.module)["forward"] = RegularizedForward(self.module, self.site)
 
     def detach(self) -> None:
-        """Restore the module's `forward`."""
         self.release_site()
         for name in (self.slot, "forward"):
             vars(self.module).pop(name, None)
@@ -103,5 +102,4 @@ class WeightPatch(Patch):
         """Do nothing: the weight's module is installed as a parametrization, and has the site."""
 
     def detach(self) -> None:
-        """Remove the regularizer from the site."""
         self.release_site()

@@ -43,11 +43,9 @@ class AroundAttention(Regularizer):
         """Compute attention in training by `inner`; arguments and result as in `Regularizer.attend_fused`."""
 
     def attend(self, call: Call, site: Site) -> Tensor:
-        """Surround plain attention."""
         return self.around(call, site, plain)
 
     def attend_fused(self, call: Call, site: Site) -> Tensor | None:
-        """Surround plain attention."""
         return self.around(call, site, plain)
 
 

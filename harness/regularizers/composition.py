@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, get_args
 
 from pydantic import PrivateAttr
 
@@ -34,6 +34,11 @@ class Part(NamedTuple):
     schedule: str = "constant"
 
 
+def _any_part(trait: str) -> Any:
+    """Return the property of a composition that is true if a property of `Regularizer` is true for a part."""
+    return property(lambda self: any(getattr(part.regularizer, trait) for part in self.parts))
+
+
 class Composition(Regularizer):
     """Several regularizers, each with its own schedules, at the sites that fit it.
 
@@ -41,6 +46,13 @@ class Composition(Regularizer):
     they are written in: these compositions are equal. Parts of the same stage do not commute and are applied in the
     order in which they are written. At most one part may compute attention itself; the others surround it.
     """
+
+    draws_per_batch: ClassVar[Any] = _any_part("draws_per_batch")
+    removes_tokens: ClassVar[Any] = _any_part("removes_tokens")
+    changes_over_steps: ClassVar[Any] = _any_part("changes_over_steps")
+    acts_in_evaluation: ClassVar[Any] = _any_part("acts_in_evaluation")
+    has_objective: ClassVar[Any] = _any_part("has_objective")
+    leaves_parameters_unused: ClassVar[Any] = _any_part("leaves_parameters_unused")
 
     _parts: tuple[Part, ...] = PrivateAttr()
 
@@ -78,32 +90,6 @@ class Composition(Regularizer):
 
     def passes_at(self, progress: float | None) -> int:
         return max(part.regularizer.passes_at(progress) for part in self._parts)
-
-    @property
-    def draws_per_batch(self) -> bool:  # type: ignore[override]
-        """True if that holds for a part."""
-        return any(part.regularizer.draws_per_batch for part in self._parts)
-
-    @property
-    def removes_tokens(self) -> bool:  # type: ignore[override]
-        """True if that holds for a part."""
-        return any(part.regularizer.removes_tokens for part in self._parts)
-
-    @property
-    def changes_over_steps(self) -> bool:
-        return any(part.regularizer.changes_over_steps for part in self._parts)
-
-    @property
-    def acts_in_evaluation(self) -> bool:
-        return any(part.regularizer.acts_in_evaluation for part in self._parts)
-
-    @property
-    def has_objective(self) -> bool:
-        return any(part.regularizer.has_objective for part in self._parts)
-
-    @property
-    def leaves_parameters_unused(self) -> bool:
-        return any(part.regularizer.leaves_parameters_unused for part in self._parts)
 
     def skip_part(self, part: Part, site: Site) -> str | None:
         """Return why a part cannot work at a site, or None if it can; left out tokens leave no grid."""
@@ -152,14 +138,11 @@ class Composition(Regularizer):
         site.ratio = max((part.ratio for part in site.parts), default=0.0)
 
     def site_module(self, site: Site) -> nn.Module | None:
-        """Return the modules of the parts as one; None if no part has one."""
         from harness.regularizers.output import SiteModules  # which needs torch
 
-        modules: list[Any] = []
         for part in site.parts:
             part.module = part.regularizer.site_module(part) if part.regularizer is not None else None
-            modules += [part.module] if part.module is not None else []
-        return SiteModules(modules) if len(modules) > 1 else next(iter(modules), None)
+        return SiteModules.of_parts(site)
 
     def output(self, x: Tensor, site: Site) -> Tensor:
         for part in _active(site):
@@ -196,11 +179,9 @@ class Composition(Regularizer):
         return parts if passes is None else [part for part in parts if passes.strength(part.regularizer) > 0.0]
 
     def attend(self, call: Call, site: Site) -> Tensor:
-        """Attend as the parts do, the first outermost."""
         return _attend(_active(site), call)
 
     def attend_fused(self, call: Call, site: Site) -> Tensor | None:
-        """Attend as the parts do, the first outermost."""
         return _attend(_active(site), call)
 
 

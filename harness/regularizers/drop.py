@@ -66,7 +66,6 @@ class AttentionDrop(Regularizer):
         return drop_mask
 
     def attend(self, call: Call, site: Site) -> Tensor:
-        """Attend to the keys that one sampled mask keeps."""
         from harness.attention.reference import eager  # which needs torch
 
         keep_mask = ~self._checked_drop_mask(call, site)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
@@ -66,17 +66,15 @@ class SiteModules(SiteModule):
         super().__init__()
         self.parts = nn.ModuleList(modules)
 
-    def forward(
-        self,
-        x: Tensor,
-        *,
-        training: bool,
-        mask: Tensor | None = None,
-        causal: bool = False,
-        embed: Tensor | None = None,
-    ) -> Tensor:
+    @classmethod
+    def of_parts(cls, site: Site) -> nn.Module | None:
+        """Return the modules of a site's parts as one; None if no part has one."""
+        modules: list[Any] = [part.module for part in site.parts if part.module is not None]
+        return cls(modules) if len(modules) > 1 else next(iter(modules), None)
+
+    def forward(self, x: Tensor, **context: Any) -> Tensor:
         for module in self.parts:
-            x = module(x, training=training, mask=mask, causal=causal, embed=embed)
+            x = module(x, **context)
         return x
 
 

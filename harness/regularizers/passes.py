@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -13,17 +12,13 @@ Forward = Callable[[Any], tuple[Tensor, Tensor]]
 """A batch → the task's loss, and the logits (N, C) of its N terms."""
 
 
-class HasStrength(Protocol):
+class HasObjective(Protocol):
     """A `harness.regularizers.base.Regularizer`, which imports this module."""
-
-    def strength_at(self, progress: float | None) -> float: ...
-
-
-class HasObjective(HasStrength, Protocol):
-    """A `harness.regularizers.base.Regularizer` that changes the loss."""
 
     @property
     def draws_per_batch(self) -> bool: ...
+
+    def strength_at(self, progress: float | None) -> float: ...
 
     def passes_at(self, progress: float | None) -> int: ...
 
@@ -52,7 +47,7 @@ class Passes:
         self.logits: tuple[Tensor, ...]
         self._forward = forward
 
-    def of(self, regularizer: HasStrength) -> Passes:
+    def of(self, regularizer: HasObjective) -> Passes:
         """Return the same passes as one part of a composition sees them: with the sites of this part."""
         own = [part for site in self.sites for part in (site, *site.parts) if part.regularizer is regularizer]
         passes = Passes(self._forward, self.batch, own, self.progress, self.epoch)
@@ -64,21 +59,9 @@ class Passes:
         loss, logits = self._forward(batch)
         return loss, logits.to(torch.promote_types(logits.dtype, torch.float32))
 
-    def strength(self, regularizer: HasStrength) -> float:
+    def strength(self, regularizer: HasObjective) -> float:
         """Return the regularizer's parameter `strength`, multiplied by its schedule over steps."""
         return regularizer.strength_at(self.progress)
-
-    @contextmanager
-    def with_ratio(self, ratio: float) -> Iterator[None]:
-        """Set the ratio of all sites while the context is open, such as 0 for a pass without the regularizer."""
-        before = [site.ratio for site in self.sites]
-        for site in self.sites:
-            site.ratio = ratio
-        try:
-            yield
-        finally:
-            for site, previous in zip(self.sites, before, strict=True):
-                site.ratio = previous
 
 
 def loss_of_passes(regularizer: HasObjective, passes: Passes, repeat: Callable[[Any, int], Any] | None) -> Tensor:

@@ -17,15 +17,8 @@ def keep_predictions(
 ) -> None:
     """Write what a task recorded on a split; a task without rows, or without ids of its examples, writes nothing.
 
-    Args:
-        directory: run directory of the trial; the caller holds its lock.
-        task: the task, after the evaluation.
-        split: the split.
-        recorder: the recorded rows.
-        order: the samples of the split in the order of the evaluation.
-
-    Raises:
-        OSError: the disk is full, or the folder cannot be written.
+    `order` are the samples of the split in the order of the evaluation. The caller holds the directory's lock. Raises
+    OSError if the disk is full, or the folder cannot be written.
     """
     if not recorder.rows or (len(recorder.rows) != len(order) and "index" not in recorder.rows[0]):
         return

@@ -207,12 +207,10 @@ class RunDirectory:
         except FileNotFoundError:
             return self._held_remotely()
         try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
+            free = _flock(file, fcntl.LOCK_SH)
         finally:
             os.close(file)
-        return self._held_remotely()
+        return not free or self._held_remotely()
 
     def _open_lock(self, flags: int) -> int:
         # By plain strings and descriptors, for speed: a large campaign has thousands of directories.
@@ -258,7 +256,7 @@ class Runs:
         return matches[0]
 
 
-def _flock(file: IO[bytes], kind: int) -> bool:
+def _flock(file: IO[bytes] | int, kind: int) -> bool:
     """Lock a file without waiting; return False if other locks forbid it."""
     try:
         fcntl.flock(file, kind | fcntl.LOCK_NB)

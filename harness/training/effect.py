@@ -100,9 +100,8 @@ class _ModelCopy(NamedTuple):
                     own.module = None
             if site.parts:
                 site.ratio = max(part.ratio for part in site.parts)
-                modules: list[Any] = [part.module for part in site.parts if part.module is not None]
                 if site.module is not None and site.kind != "weight":
-                    site.module = SiteModules(modules) if len(modules) > 1 else next(iter(modules), None)
+                    site.module = SiteModules.of_parts(site)
         model.train()
         for module in model.modules() if not dropout else ():
             if "Drop" in type(module).__name__:

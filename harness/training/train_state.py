@@ -48,10 +48,8 @@ class TrainState:
 class SelectedWeights:
     """Files of the weights that a run selects: the best on dev, or the mean over its last evaluations.
 
-    Args:
-        folder: the checkpoint folder of the run.
-        average_last: how many evaluations are averaged; None: none.
-        writes: whether this process writes files.
+    They are in the checkpoint folder of the run. `average_last` is how many evaluations are averaged, None: none, and
+    `writes` is whether this process writes files.
     """
 
     def __init__(self, folder: Path, average_last: int | None, *, writes: bool) -> None:

@@ -30,11 +30,9 @@ def build_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
         for (share, decayed), parameters in parameters_of_group.items()
         if parameters
     ]
-    betas = (recipe.beta1, recipe.beta2)
-    if recipe.optimizer == "adamw":
-        return torch.optim.AdamW(groups, lr=recipe.lr, betas=betas, fused=True)
-    if recipe.optimizer == "adam":
-        return torch.optim.Adam(groups, lr=recipe.lr, betas=betas, fused=True)
+    if recipe.optimizer != "sgd":
+        kind = torch.optim.AdamW if recipe.optimizer == "adamw" else torch.optim.Adam
+        return kind(groups, lr=recipe.lr, betas=(recipe.beta1, recipe.beta2), fused=True)
     # Fused, SGD fails if a parameter has its first gradient after others, and starts from uninitialized momentum if the
     # first scaled gradients overflow.
     return torch.optim.SGD(groups, lr=recipe.lr, momentum=recipe.momentum)

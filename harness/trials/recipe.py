@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from harness.regularizers.base import SiteKind
 from harness.regularizers.spec import Scalar
+from harness.trials.trial import Seed
 from harness.validation import FiniteModel, validated
 
 
@@ -51,16 +52,14 @@ class Recipe(FiniteModel):
     )
     finetune_epochs: int = Field(default=50, ge=1, description="of the second phase of align=finetune (DropKey 4.1)")
     finetune_lr: float = Field(default=1e-5, gt=0, description="constant learning rate of that phase")
-    seed_init: int | None = Field(
-        default=None, ge=0, lt=2**31, description="seed of the initial weights; default: the trial's"
+    seed_init: Seed | None = Field(default=None, description="seed of the initial weights; default: the trial's")
+    seed_order: Seed | None = Field(
+        default=None, description="seed of the order and augmentation of data; default: the trial's"
     )
-    seed_order: int | None = Field(
-        default=None, ge=0, lt=2**31, description="seed of the order and augmentation of data; default: the trial's"
+    seed_masks: Seed | None = Field(
+        default=None, description="seed of the draws of model and regularizer; default: the trial's"
     )
-    seed_masks: int | None = Field(
-        default=None, ge=0, lt=2**31, description="seed of the draws of model and regularizer; default: the trial's"
-    )
-    seed_splits: Annotated[int, Field(ge=0, lt=2**31)] | Literal["trial"] | None = Field(
+    seed_splits: Seed | Literal["trial"] | None = Field(
         default=None, description="seed of splits that the data do not have, or 'trial': the trial's; default: 2019"
     )
     model: dict[str, Scalar] = Field(default_factory=dict, description="the model's own options")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -30,16 +30,11 @@ SUBSET = "subset: "
 class TaskRegistry(Registry["type[Task]"]):
     """The registry of tasks, which names the classes that it registers."""
 
-    def register(self, name: str, *aliases: str, help: str = "", **facts: Any) -> Callable[[type[Task]], type[Task]]:
-        """Return a decorator that registers a class, and sets its `name` if the class does not define one."""
-
-        def decorate(task: Any) -> type[Task]:
-            if isinstance(task, type) and issubclass(task, Task) and "name" not in vars(task):
-                task.name = name
-            return register(task)
-
-        register = super().register(name, *aliases, help=help, **facts)
-        return decorate
+    def add(self, name: str, target: Any, *aliases: str, help: str = "", **facts: Any) -> None:
+        """Register a task, and set its `name` if the class does not define one."""
+        if isinstance(target, type) and issubclass(target, Task) and "name" not in vars(target):
+            target.name = name
+        super().add(name, target, *aliases, help=help, **facts)
 
 
 def _has_metrics(item: Any) -> bool:
@@ -186,10 +181,20 @@ class Task(ABC):
         return order[1] is not Task and issubclass(order[1], order[0])
 
     def repeat(self, batch: Any, number: int) -> Any:
-        """Return a batch that contains the samples of another one several times, in the same order each time."""
-        from harness.trials.batches import repeat  # imports torch
+        """Return a batch that contains the samples of another one several times, in the same order each time.
 
-        return repeat(batch, number)
+        Tensors are repeated along the first axis. Numbers, such as a count of tokens, are multiplied.
+        """
+        import torch
+        from torch.utils._pytree import tree_map
+
+        def repeat(leaf: Any) -> Any:
+            if isinstance(leaf, torch.Tensor) and leaf.dim():
+                return torch.cat([leaf] * number)
+            is_number = isinstance(leaf, torch.Tensor | int | float) and not isinstance(leaf, bool)
+            return leaf * number if is_number else leaf
+
+        return tree_map(repeat, batch)
 
     @property
     def divides_gradients(self) -> bool:

@@ -17,9 +17,6 @@ NUM_TENSORS = 8
 TORCH = ctypes.CDLL(torch._C.__file__)
 
 
-TORCH = ctypes.CDLL(torch._C.__file__)
-
-
 def torch_function(name: str) -> int | None:
     """Return the address of a C function of torch and the libraries that it is linked to; None if there is none."""
     return ctypes.cast(getattr(TORCH, name, 0), ctypes.c_void_p).value

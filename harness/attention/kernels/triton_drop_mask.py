@@ -13,7 +13,6 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-COLUMN = tl.constexpr(1)
 BLOCK = tl.constexpr(2)
 
 BOOLEAN = tl.constexpr(1)

@@ -25,9 +25,7 @@ _compiled: dict[tuple[Any, ...], tuple[Any, tuple[Any, ...]]] = {}
 def gpu_reason(index: int, *, wide_float32: bool) -> str | None:
     """Return why the kernels cannot run on a GPU, or None if they can; warn if Triton cannot compile there.
 
-    Args:
-        index: the GPU's number.
-        wide_float32: whether tensors are float32 with head dimensions above 128.
+    `wide_float32` is whether tensors are float32 with head dimensions above 128.
     """
     return _gpu_reason(index, wide_float32)
 

@@ -25,15 +25,8 @@ def average_weights(
     mean is p_j · mean(m_j / Σ m p), which is p_j c_j in DropKey's Eq. 3: with all rows P (R, S) and all masks M (n, S)
     it is P ⊙ ((1 / (P Mᵀ)) M) / n. `inverse` gives m_j p_j / (1 − ratio), whose mean only needs the mean of each m_j.
 
-    Args:
-        logits: (…, S), scaled, with any mask applied.
-        keep_masks: boolean (n, S), True for a kept key.
-        rescale: rescaling mode of a row.
-        ratio: drop ratio, for `inverse`.
-        allowed: boolean, broadcastable to `logits`: keys that may be attended to; None: all.
-
-    Returns:
-        (…, S), NaN in rows whose logits contain NaN.
+    Logits (…, S) are scaled, with any mask applied. Masks (n, S) are boolean, True for a kept key, and so is `allowed`,
+    broadcastable to the logits, for keys that may be attended to. Result: (…, S), NaN in rows whose logits contain NaN.
     """
     weights = masked_softmax(logits)
     if rescale == "inverse":

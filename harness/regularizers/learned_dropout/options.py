@@ -11,7 +11,6 @@ from harness.regularizers.around import PlainAttention
 from harness.regularizers.base import Site
 from harness.regularizers.schedules import Schedule
 
-MaskRounding = Literal["noise-and-linear", "sigmoid", "sigmoid-detach", "none"]
 SIGMOID_SCALE = 60.0
 
 
@@ -21,7 +20,9 @@ class MaskOptions(PlainAttention):
     where: Literal["feed-forward", "attention", "everywhere"] = Field(
         default="feed-forward", description="which outputs; everywhere: instead of every dropout of the model"
     )
-    mask_rounding: MaskRounding = Field(default="noise-and-linear", description="how the mask becomes 0 or 1")
+    mask_rounding: Literal["noise-and-linear", "sigmoid", "sigmoid-detach", "none"] = Field(
+        default="noise-and-linear", description="how the mask becomes 0 or 1"
+    )
     sigmoid_scale: float = Field(default=SIGMOID_SCALE, gt=0, description="steepness of the sigmoid roundings")
     shift_init: float = Field(default=0.0, ge=0, le=math.pi, description="initial shift B: 0 keeps all, pi nothing")
     harmonics: int = Field(default=1, ge=1, description="terms of the Fourier series; 1: the source's cosine")

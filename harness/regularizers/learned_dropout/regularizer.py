@@ -28,7 +28,6 @@ class LearnedDropout(MaskOptions):
     """
 
     def skip(self, site: Site) -> str | None:
-        """Return why Learned Dropout cannot work at a site, or None if it can."""
         if site.kind == "mask-input":
             return None if self.dropout_input == "embed" else "masks come from hidden states"
         if site.kind not in _WHERE[self.where]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field, PrivateAttr
 
+from harness.attention.call import Call
 from harness.regularizers.around import AroundAttention, Attention
 from harness.regularizers.base import Site, Stage, drop_ratio
 from harness.regularizers.methods.heads import HeadMask
@@ -14,7 +15,6 @@ from harness.regularizers.methods.heads import HeadMask
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from harness.attention.call import Call
     from harness.regularizers.passes import Passes
 
 
@@ -202,13 +202,11 @@ class AttendOut(AroundAttention):
         return True
 
     def skip(self, site: Site) -> str | None:
-        """Return why it cannot work at a site, or None."""
         if site.kind not in ("encoder-self", "decoder-self"):
             return f"it does not regularize {site.kind} sites"
         return "its width is unknown" if site.width is None else None
 
     def site_module(self, site: Site) -> nn.Module | None:
-        """Return the module that learns what to drop."""
         from harness.regularizers.methods.weight_modules import DropGenerator  # which needs torch
 
         return DropGenerator(site.heads)
@@ -236,7 +234,6 @@ class AttendOut(AroundAttention):
         return term - term.detach()
 
     def around(self, call: Call, site: Site, inner: Attention) -> Tensor:
-        """Drop the keys that the site's module chooses."""
         import torch
 
         from harness.attention.reference.eager import merge_keep_mask

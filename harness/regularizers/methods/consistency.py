@@ -31,7 +31,6 @@ class TwoPasses(PlainAttention):
         """Return the mean divergence of the predictions, given as log-probabilities (N, C)."""
 
     def objective(self, passes: Passes) -> Tensor:
-        """Return the weight times the divergence."""
         first, second = (logits.log_softmax(dim=-1) for logits in passes.logits)
         return passes.strength(self) * self.divergence(first, second)
 
@@ -55,7 +54,6 @@ class AttentionDropConsistency(TwoPasses):
     """Two passes with different drops, and λ · KL(P₁ ‖ P₂) (Baig et al. 2025, "AttentionDrop", third variant)."""
 
     def divergence(self, first: Tensor, second: Tensor) -> Tensor:
-        """Return KL(P₁ ‖ P₂)."""
         return _kl(first, second)
 
 

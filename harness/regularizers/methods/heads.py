@@ -8,16 +8,12 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
+from harness.attention.call import Call
 from harness.regularizers.around import AroundAttention, Attention
 from harness.regularizers.base import Site, Stage, drop_ratio
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from harness.attention.call import Call
-
-Draw = Literal["batch", "sample"]
-DRAW: Draw = Field(default="batch", description="whether a batch shares its heads, or each sample has its own")
 
 
 class HeadSelection(AroundAttention):
@@ -30,7 +26,9 @@ class HeadSelection(AroundAttention):
     stage: ClassVar[Stage] = "heads"
     is_per_query: ClassVar[bool] = True
 
-    draw: Draw = DRAW
+    draw: Literal["batch", "sample"] = Field(
+        default="batch", description="whether a batch shares its heads, or each sample has its own"
+    )
 
     @property
     def draws_per_batch(self) -> bool:  # type: ignore[override]
@@ -50,7 +48,6 @@ class HeadSelection(AroundAttention):
         return site.drawn_heads
 
     def around(self, call: Call, site: Site, inner: Attention) -> Tensor:
-        """Attend with the kept heads."""
         import torch
 
         from harness.attention.reference.sdpa import is_transformed
@@ -91,7 +88,6 @@ class DropHead(HeadSelection):
     ratio: float = drop_ratio(0.2)
 
     def skip(self, site: Site) -> str | None:
-        """Return why it cannot work: a single head is never dropped."""
         return "a single head is never dropped" if site.heads == 1 else super().skip(site)
 
     def keep_heads(self, rows: int, heads: int, site: Site) -> Tensor:
@@ -114,7 +110,6 @@ class HeadMask(HeadSelection):
     heads: int = Field(default=1, ge=0, description="heads of each layer whose output is set to 0")
 
     def skip(self, site: Site) -> str | None:
-        """Return why it cannot work: a layer needs more heads than are masked."""
         if self.heads >= site.heads:
             return f"heads={self.heads} would mask all of its heads: {site.heads}"
         return super().skip(site)

@@ -25,7 +25,6 @@ class LayerDrop(PlainAttention):
     ratio: float = drop_ratio(0.2)
 
     def run_layer(self, layer: Callable[[], Tensor], x: Tensor, site: Site) -> Tensor:
-        """Return the hidden states before the layer if it is skipped, else those after it."""
         import torch
 
         from harness.seeding import shared_generator  # which needs torch

@@ -28,7 +28,6 @@ class LogitNoise(AroundAttention):
     sigma: float = Field(default=0.1, ge=0.0, description="standard deviation of the noise, or its maximum")
 
     def around(self, call: Call, site: Site, inner: Attention) -> Tensor:
-        """Attend with noise in the mask."""
         from harness.attention.reference.sdpa import mask_logits  # which needs torch
 
         noise = call.q.new_empty(*call.q.shape[:-1], call.k.shape[-2]).normal_(std=site.ratio)
@@ -69,7 +68,6 @@ class ChangedLogits(AroundAttention):
         """Return the logits (B, H, T, S) changed where `allowed`, boolean and of their shape; at least in float32."""
 
     def around(self, call: Call, site: Site, inner: Attention) -> Tensor:
-        """Attend with changed logits."""
         import torch
 
         from harness.attention.reference.sdpa import autocast, without_autocast
@@ -102,7 +100,6 @@ class AttentionDropTopK(ChangedLogits):
     top: int = Field(default=5, ge=1, description="how many of the largest logits of a row may be set to 0")
 
     def change(self, logits: Tensor, allowed: Tensor, site: Site) -> Tensor:
-        """Return the logits, 0 where dropped."""
         from harness.attention.reference.drop_masks import drop_mask
         from harness.attention.reference.eager import zero_top
 
@@ -148,7 +145,6 @@ class AttentionDropBlur(ChangedLogits):
         return window
 
     def change(self, logits: Tensor, allowed: Tensor, site: Site) -> Tensor:
-        """Return the weighted mean of neighbouring logits."""
         return self._blur(logits, allowed, self._gauss(logits, logits.shape[-1], site))
 
     def in_float(self, call: Call, site: Site, inner: Attention) -> Tensor:

@@ -27,7 +27,6 @@ class StochasticDepth(PlainAttention):
     ratio: float = drop_ratio(0.5)
 
     def output(self, x: Tensor, site: Site) -> Tensor:
-        """Return the branch f(x), 0 or divided by 1 − p in each sample; shape as in `Regularizer.output`."""
         import torch
 
         kept = torch.rand(_shape(x, site.batch_axis), device=x.device) >= site.ratio
@@ -76,7 +75,6 @@ class DropDim(PlainAttention):
     unit: Literal["element", "span"] = Field(default="element", description="independent dimensions, or one span")
 
     def output(self, x: Tensor, site: Site) -> Tensor:
-        """Return the output without some dimensions; shape as in `Regularizer.output`."""
         import torch
 
         batch, width = x.shape[site.batch_axis], x.shape[-1]
@@ -103,7 +101,6 @@ class TokenDropout(PlainAttention):
     unchanged: float = Field(default=0.5, ge=0.0, lt=1.0, description="share of samples that are left unchanged")
 
     def output(self, x: Tensor, site: Site) -> Tensor:
-        """Return embeddings (B, T, C), those of dropped tokens 0."""
         import torch
 
         changed = torch.rand(_shape(x, site.batch_axis), device=x.device) >= self.unchanged

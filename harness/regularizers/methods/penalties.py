@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field
@@ -32,22 +33,14 @@ class Observed(NamedTuple):
     """A forward pass of attention, at least in float32.
 
     Attributes:
-        q: queries (B, H, T, d).
-        k: keys (B, H, S, d).
-        v: values (B, H, S, e).
+        call: queries, keys, values and the mask, which includes causality.
         out: the regularized output of the heads (B, H, T, e).
-        mask: with causality, as in `Regularizer.attend`.
-        scale: factor of the logits, as there.
         seen: keys that some query may attend to, float (B or 1, S): 0 for padding.
         counted: queries that are no padding, float (B or 1, T); known if queries and keys are the same tokens.
     """
 
-    q: Tensor
-    k: Tensor
-    v: Tensor
+    call: Call
     out: Tensor
-    mask: Tensor | None
-    scale: float | None
     seen: Tensor
     counted: Tensor
 
@@ -55,7 +48,7 @@ class Observed(NamedTuple):
         """Return the unregularized attention weights (B, H, T, S), 0 in rows of padding."""
         from harness.attention.reference.sdpa import attention_weights  # which needs torch
 
-        weights = attention_weights(self.q, self.k, mask=self.mask, scale=self.scale)
+        weights = attention_weights(self.call.q, self.call.k, mask=self.call.mask, scale=self.call.scale)
         return weights * self.counted[:, None, :, None]
 
 
@@ -74,7 +67,6 @@ class AttentionPenalty(AroundAttention):
     layers: Layers = Field(default="all", description="which layers are observed: all, first, last, 3 or 0-2")
 
     def skip(self, site: Site) -> str | None:
-        """Return why a site is not observed, or None."""
         names = {"all": (0, site.depth - 1), "first": (0, 0), "last": (site.depth - 1, site.depth - 1)}
         ends = names.get(self.layers) or [int(end) for end in self.layers.split("-")]
         if not ends[0] <= site.layer <= ends[-1]:
@@ -100,8 +92,8 @@ class AttentionPenalty(AroundAttention):
         with without_autocast(call.q.device.type):
             seen = _seen_keys(call.mask, call.k).to(dtype)
             counted = _counted_queries(seen, call.q, call.k, site)
-            q, k, v, head_out = (tensor.to(dtype) for tensor in (call.q, call.k, call.v, out))
-            observed = Observed(q, k, v, head_out, call.mask, call.scale, seen, counted)
+            call = replace(call, q=call.q.to(dtype), k=call.k.to(dtype), v=call.v.to(dtype))
+            observed = Observed(call, out.to(dtype), seen, counted)
             add_penalty(site, site.ratio * self.term(observed, site))
         return out
 
@@ -116,7 +108,6 @@ class Disagreement(AttentionPenalty):
     of: Literal["subspaces", "positions", "outputs"] = Field(default="outputs", description="what is compared")
 
     def skip(self, site: Site) -> str | None:
-        """Return why a site is not observed: a single head has no other to differ from."""
         return "a single head has no other to differ from" if site.heads == 1 else super().skip(site)
 
     def term(self, observed: Observed, site: Site) -> Tensor:
@@ -124,7 +115,7 @@ class Disagreement(AttentionPenalty):
         if self.of == "positions":
             return observed.weights().mean(dim=1).square().sum(dim=(1, 2)).mean()
         if self.of == "subspaces":
-            return _weighted_mean(_similarity(observed.v), observed.seen)
+            return _weighted_mean(_similarity(observed.call.v), observed.seen)
         return _weighted_mean(_similarity(observed.out), observed.counted)
 
 
@@ -137,7 +128,6 @@ class AttentionEntropy(AttentionPenalty):
     weight: float = Field(default=0.01, ge=0.0, description="weight of the penalty in the loss")
 
     def term(self, observed: Observed, site: Site) -> Tensor:
-        """Return minus the mean entropy."""
         import torch
 
         weights = observed.weights()
@@ -174,7 +164,6 @@ class DiverseAttention(AttentionPenalty):
     of: Literal["heads", "tokens"] = Field(default="heads", description="what is compared")
 
     def skip(self, site: Site) -> str | None:
-        """Return why a site is not observed: a single head has no other to differ from."""
         if self.of == "heads" and site.heads == 1:
             return "a single head has no other to differ from"
         return super().skip(site)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
+from harness.attention.call import Call
 from harness.regularizers.around import AroundAttention, Attention
 from harness.regularizers.base import RATIO, Site, Stage
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from harness.attention.call import Call
 
 
 class ValueDropout(AroundAttention):
@@ -23,7 +22,6 @@ class ValueDropout(AroundAttention):
     ratio: float = RATIO
 
     def around(self, call: Call, site: Site, inner: Attention) -> Tensor:
-        """Attend to the values after dropout."""
         from torch.nn.functional import dropout
 
         return inner(replace(call, v=dropout(call.v, site.ratio)))

@@ -70,7 +70,6 @@ class MixoutWeight(WeightModule):
         return weight
 
     def forward(self, weight: Tensor) -> Tensor:
-        """Return the mixed weight in training, else the weight."""
         ratio, axis = self.mixed_site.ratio, self.mixed_site.input_axis
         if not self.training or ratio == 0.0:
             return weight

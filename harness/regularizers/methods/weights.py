@@ -26,7 +26,6 @@ class SigmaReparam(PlainAttention):
     gamma: Literal["one", "spectral-norm"] = Field(default="spectral-norm", description="initial value of γ")
 
     def site_module(self, site: Site) -> nn.Module | None:
-        """Return the module that computes Ŵ, for a weight site."""
         from harness.regularizers.methods.weight_modules import SigmaReparamWeight  # which needs torch
 
         return SigmaReparamWeight(self.gamma) if site.kind == "weight" else None
@@ -46,7 +45,6 @@ class Mixout(PlainAttention):
     ratio: float = drop_ratio(0.9)
 
     def site_module(self, site: Site) -> nn.Module | None:
-        """Return the module that mixes, for a weight site."""
         from harness.regularizers.methods.weight_modules import MixoutWeight  # which needs torch
 
         return MixoutWeight(site) if site.kind == "weight" else None
@@ -66,7 +64,6 @@ class WeightOrthogonality(PlainAttention):
     alpha: float = Field(default=1.0, ge=0.0, description="coefficient of the penalty")
 
     def site_module(self, site: Site) -> nn.Module | None:
-        """Return the module that observes the weight, for a weight site."""
         from harness.regularizers.methods.weight_modules import OrthogonalityPenalty  # which needs torch
 
         return OrthogonalityPenalty(site) if site.kind == "weight" else None
