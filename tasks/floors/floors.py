@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
 
@@ -17,6 +17,7 @@ from tasks.data import Source
 from tasks.data.dataset import SPLIT_SEED
 from tasks.data.read import read_any
 from tasks.data.synthetic_cache import cache_folder
+from tasks.floors.floor import Floor
 from tasks.language.spec import LanguageRecipe
 from tasks.preset_task import resolve_data
 
@@ -24,21 +25,6 @@ from tasks.preset_task import resolve_data
 RULES = 1
 TOKENIZER = ("tokenizer", "vocabulary", "tokenizer_digest")
 """Recipe keys on which the floors of a language model depend."""
-
-
-@dataclass(frozen=True)
-class Floor:
-    """A simple predictor, fitted on train, and its score on test.
-
-    Attributes:
-        name: of the predictor, such as ``majority class``.
-        metric: name of the task's metric.
-        value: the metric on test, in its unit.
-    """
-
-    name: str
-    metric: str
-    value: float
 
 
 def floors(trial: Trial, settings: Settings) -> list[Floor]:

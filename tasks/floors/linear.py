@@ -20,7 +20,7 @@ from sklearn.svm import LinearSVC
 from tasks.classifier import ACCURACY
 from tasks.data.classification import ImageClassificationData, LabeledSplit, TextClassificationData
 from tasks.data.text.snli import PairData
-from tasks.floors.floors import Floor
+from tasks.floors.floor import Floor
 from tasks.text.tokenizer import split_words
 
 NGRAMS = {"words": 1, "words and bigrams": 2}

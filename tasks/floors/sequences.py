@@ -14,7 +14,7 @@ from sklearn.neighbors import NearestNeighbors
 
 from tasks.data.text.tagged import TaggedData, TaggedSplit
 from tasks.data.translation.parallel import PairFiles, ParallelText
-from tasks.floors.floors import Floor
+from tasks.floors.floor import Floor
 from tasks.language.token_cache import CachedTokens, bits_per_byte
 from tasks.text.sequence_labelling import tag_scores
 from tasks.translation.bleu import Scorer

@@ -120,7 +120,7 @@ def test_check_of_a_set_without_classes() -> None:
     assert content["tokens"]["test"] > 0
     output = run("check", "wikitext-2-synthetic")
     assert "classes" not in output
-    header, row = (line.split() for line in output.splitlines()[1:3])
+    header, _, row = (line.split() for line in output.splitlines()[1:4])
     assert header == ["split", "rows", "tokens"]
     assert row == ["train", f"{content['rows']['train']:,}", f"{content['tokens']['train']:,}"]
 

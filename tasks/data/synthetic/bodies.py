@@ -33,7 +33,7 @@ JOINT_BLOCKS = {
 }  # fmt: skip
 """Column and row of each joint."""
 SHOULDER, HIP = (0.2, 1.45), (0.1, 0.95)
-"""Where the left limbs turn in the figure: meters to the left and above the ground."""
+"""Turning points of the left limbs in the figure: meters to the left and above the ground."""
 COLORS = ((200, 200, 200), (60, 60, 230), (230, 60, 60), (40, 150, 90), (230, 190, 60))
 """Colors of the trunk, the left and the right arm, the left and the right leg."""
 

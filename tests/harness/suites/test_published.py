@@ -131,5 +131,5 @@ def test_the_command_prints_them(capsys: pytest.CaptureFixture[str], listed: lis
     assert json.loads(capsys.readouterr().out) == listed
     assert run(["list", "published"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == len(listed) + 1
+    assert len(lines) == len(listed) + 2
     assert any(line.split()[:3] == ["learned-dropout/baseline", "parameters", "15441192"] for line in lines)

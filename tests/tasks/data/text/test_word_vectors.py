@@ -184,7 +184,7 @@ def test_no_name_escapes_the_folder(tmp_path: Path, name: str) -> None:
 def test_the_fingerprint_follows_the_content(tmp_path: Path) -> None:
     path = written(tmp_path, GLOVE)
     first = fingerprint(path.parent, [path])
-    assert len(first) == 12
+    assert len(first) == 16
     written(tmp_path, GLOVE.replace("7", "8"))
     assert fingerprint(path.parent, [path]) != first
     for name in ("words.lst", "embeddings.txt"):
