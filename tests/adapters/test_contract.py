@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -124,10 +124,11 @@ def test_none_and_ratio_0_train_like_the_original_model(family: Family, model: n
     model.train()
     state = {key: value.clone() for key, value in model.state_dict().items()}
     outputs = []
-    for regularizer in (None, "none", "dropkey"):
+    choices: list[tuple[str | None, dict[str, Any]]] = [(None, {}), ("none", {}), ("dropkey", {"ratio": 0.0})]
+    for regularizer, params in choices:
         model.load_state_dict(state)  # restores running statistics of normalization
         if regularizer is not None:
-            bind(model, regularizer, ratio=0.0)
+            bind(model, regularizer, **params)
         outputs.append(family.run(model))
     torch.testing.assert_close(outputs[1], outputs[0], atol=TOLERANCE, rtol=TOLERANCE)
     assert torch.equal(outputs[1], outputs[2])

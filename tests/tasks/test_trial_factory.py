@@ -39,9 +39,8 @@ def test_the_recipe_is_preset_then_data_then_overrides() -> None:
     assert trial.overrides == {"epochs": 2, "model.depth": 3}
 
 
-def test_no_regularizer_has_no_schedule_and_no_parameters() -> None:
+def test_no_regularizer_has_no_schedule() -> None:
     assert make(schedule="decreasing").id == make().id
-    assert make(regularizer="none", params={"ratio": 0.0}).id == make().id
 
 
 def test_a_trial_without_regularizer_is_never_fine_tuned() -> None:
