@@ -8,7 +8,7 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3 python;
 
 BIN := .venv/bin
 READY := .venv/.ready
-UV := $(BIN)/python dropbench/run_uv.py pip
+UV := $(BIN)/python .ci/run_uv.py pip
 # --no-build-isolation: build source distributions with the locked setuptools, not the newest one. READTHEDOCS=1 builds
 # fairseq without its C++ extensions. adapters/compat replaces the required parts in Python, so setup needs no compiler,
 # takes 15 s less, and gives the same environment everywhere. -q: print errors only. uv compiles no bytecode: compiling
@@ -16,7 +16,7 @@ UV := $(BIN)/python dropbench/run_uv.py pip
 INSTALL := READTHEDOCS=1 $(UV) install -q --no-build-isolation
 # Importing what every suite needs caches its bytecode, which makes all later starts faster. Two halves for two cores.
 unexport PYTHONDONTWRITEBYTECODE
-FIRST_IMPORT := import dropbench, timm, db.report.view.build
+FIRST_IMPORT := import dropbench, timm, dropbench.db.report.view.build
 FIRST_IMPORT_2 := import alembic.command, matplotlib.pyplot, pandas, sklearn.datasets, submitit, typer, accelerate
 # Compiled within a second. Otherwise the first start of each command would compile its modules, and where
 # PYTHONDONTWRITEBYTECODE is set, every start, which adds up to 0.3 s.
@@ -80,7 +80,7 @@ hooks: setup
 
 setup: $(READY)
 
-$(READY): requirements.lock dropbench/run_uv.py pyproject.toml
+$(READY): requirements.lock .ci/run_uv.py pyproject.toml
 	@$(BIN)/python -c 'import pip; $(SUPPORTED)' 2>/dev/null || { \
 		'$(PYTHON)' -c '$(SUPPORTED)' 2>/dev/null || { \
 			echo "DropBench needs Python 3.11, 3.12 or 3.13: $(if $(PYTHON),'$(PYTHON)' is none,none is on the PATH)." \

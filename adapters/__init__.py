@@ -1,5 +1,8 @@
-"""Models, and access to their attention; importing this package installs the shims of `adapters.compat`."""
+"""Models, and access to their attention; importing this package installs the shims of `dropbench.adapters.compat`."""
 
-from adapters.compat import install
+if __name__ != "dropbench.adapters":
+    raise ImportError("`adapters` is imported as `dropbench.adapters`")
+
+from dropbench.adapters.compat import install
 
 install()

@@ -20,7 +20,7 @@ from numpy._core import multiarray
 from torch import Tensor, nn
 from torch.serialization import safe_globals
 
-from harness.errors import InputError
+from dropbench.harness.errors import InputError
 
 AVERAGED = ("state_dict_ema", "model_ema")
 WRAPPERS = (*AVERAGED, "state_dict", "model", "net")

@@ -25,7 +25,7 @@ from benchmarks.training.images import images
 from benchmarks.training.memory import memory
 from benchmarks.training.peers import peers
 from benchmarks.training.steps import steps
-from harness.training.environment import processor
+from dropbench.harness.training.environment import processor
 
 BENCHMARKS: dict[str, Callable[[], list[Measurement]]] = {
     "quickstart": quickstart,

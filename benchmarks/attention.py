@@ -22,10 +22,10 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from benchmarks.measure import Measurement, compare
-from harness.attention.backends import backend, used_backends
-from harness.models.attention import attend
-from harness.regularizers.base import Site
-from harness.regularizers.spec import build_regularizer
+from dropbench.harness.attention.backends import backend, used_backends
+from dropbench.harness.models.attention import attend
+from dropbench.harness.regularizers.base import Site
+from dropbench.harness.regularizers.spec import build_regularizer
 
 Call = Callable[[Tensor, Tensor, Tensor], Tensor]
 Grid = tuple[tuple[int, int], int]

@@ -10,14 +10,14 @@ from matplotlib import pyplot as plt
 from torch import pi
 
 from docs.draw_masks import GRID_UNITS, LENGTH, RATIO, SIDE, learned, show, typical_drop_mask
-from harness.regularizers import REGULARIZERS
-from harness.regularizers.base import Regularizer
-from harness.regularizers.cards import Card, find_card
-from harness.regularizers.drop import AttentionDrop
-from harness.regularizers.learned_dropout.regularizer import LearnedDropout
-from harness.regularizers.spec import build_regularizer
-from harness.suites.cell import SuiteOptions
-from harness.suites.suite import load_suite, suite_names
+from dropbench.harness.regularizers import REGULARIZERS
+from dropbench.harness.regularizers.base import Regularizer
+from dropbench.harness.regularizers.cards import Card, find_card
+from dropbench.harness.regularizers.drop import AttentionDrop
+from dropbench.harness.regularizers.learned_dropout.regularizer import LearnedDropout
+from dropbench.harness.regularizers.spec import build_regularizer
+from dropbench.harness.suites.cell import SuiteOptions
+from dropbench.harness.suites.suite import load_suite, suite_names
 
 INTRODUCTION = """# Gallery of regularizers
 

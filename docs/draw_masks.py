@@ -15,9 +15,9 @@ from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from torch import Tensor
 
-from harness.regularizers.base import Site
-from harness.regularizers.drop import AttentionDrop
-from harness.regularizers.spec import build_regularizer
+from dropbench.harness.regularizers.base import Site
+from dropbench.harness.regularizers.drop import AttentionDrop
+from dropbench.harness.regularizers.spec import build_regularizer
 
 LENGTH, SIDE, WIDTH, RATIO = 16, 8, 24, 0.3
 GRID_UNITS = ("block", "cross")

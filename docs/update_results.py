@@ -16,7 +16,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 
-from harness.training.environment import processor
+from dropbench.harness.training.environment import processor
 
 ROOT = Path(__file__).parents[1]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
@@ -57,7 +57,7 @@ def update_notebook(path: Path) -> None:
 
 def output(command: str) -> str:
     """Return what a command of `dropbench` prints in an empty folder, on a terminal of 80 columns."""
-    words = [sys.executable, "-m", "harness.cli.main", *shlex.split(command)]
+    words = [sys.executable, "-m", "dropbench.harness.cli.main", *shlex.split(command)]
     with tempfile.TemporaryDirectory() as folder:
         own = {name: value for name, value in os.environ.items() if name not in ("DROPBENCH_RUNS", "DROPBENCH_DB")}
         environment = {**own, "PYTHONPATH": str(ROOT), "COLUMNS": "80"}

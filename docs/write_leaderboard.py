@@ -10,28 +10,28 @@ from typing import NamedTuple
 
 from sqlalchemy import select
 
-from db.queries.blocks import Block
-from db.queries.rank import Runs, rank_blocks
-from db.reference.describe import machines
-from db.reference.load import REFERENCE, open_reference
-from db.report.figures.critical_difference import critical_difference_diagram
-from db.report.formats.escaping import markdown
-from db.report.formats.layout import column_label, metric_label
-from db.report.formats.legend import about
-from db.report.formats.numbers import delta_text, mean_std
-from db.report.formats.writers import markdown_lines
-from db.report.view.build import build_view, choosing
-from db.report.view.cells import CellResult
-from db.report.view.notes import params_text
-from db.report.view.ranking import blocks_of
-from db.report.view.requests import SuiteTable
-from db.report.view.view import View
-from db.schema.connection import reading
-from db.schema.reference import Details
-from db.store.rows import attempts_of
-from db.store.store import Store
 from docs.reference.holes import MIN_SEEDS, NO_RUNS, SUITES, tables
-from harness.errors import InputError, count_of
+from dropbench.db.queries.blocks import Block
+from dropbench.db.queries.rank import Runs, rank_blocks
+from dropbench.db.reference.describe import machines
+from dropbench.db.reference.load import REFERENCE, open_reference
+from dropbench.db.report.figures.critical_difference import critical_difference_diagram
+from dropbench.db.report.formats.escaping import markdown
+from dropbench.db.report.formats.layout import column_label, metric_label
+from dropbench.db.report.formats.legend import about
+from dropbench.db.report.formats.numbers import delta_text, mean_std
+from dropbench.db.report.formats.writers import markdown_lines
+from dropbench.db.report.view.build import build_view, choosing
+from dropbench.db.report.view.cells import CellResult
+from dropbench.db.report.view.notes import params_text
+from dropbench.db.report.view.ranking import blocks_of
+from dropbench.db.report.view.requests import SuiteTable
+from dropbench.db.report.view.view import View
+from dropbench.db.schema.connection import reading
+from dropbench.db.schema.reference import Details
+from dropbench.db.store.rows import attempts_of
+from dropbench.db.store.store import Store
+from dropbench.harness.errors import InputError, count_of
 
 INTRODUCTION = """# Leaderboard
 

@@ -1,75 +1,80 @@
 """DropBench: attention regularizers, and a harness that benchmarks them on nine tasks.
 
-Importing it makes libraries importable whose releases do not fit together (`adapters.compat`), and nothing else: each
-name below is imported when it is first used.
+Importing it makes libraries importable whose releases do not fit together (`dropbench.adapters.compat`), and nothing
+else: each name below is imported when it is first used.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import adapters  # noqa: F401 - installs the shims
-from harness.registry import lazy_attributes
+import dropbench.adapters  # noqa: F401 - installs the shims
+from dropbench.harness.registry import lazy_attributes
 
 if TYPE_CHECKING:
     from dropbench.api import results as results
     from dropbench.api import run as run
     from dropbench.api import trial as trial
-    from harness.analysis import ANALYSES as ANALYSES
-    from harness.analysis import Findings as Findings
-    from harness.attention.call import Call as Call
-    from harness.errors import InputError as InputError
-    from harness.models.attention import attend as attend
-    from harness.models.catalog import MODELS as MODELS
-    from harness.models.regularize import regularize as regularize
-    from harness.models.regularize import set_progress as set_progress
-    from harness.models.regularize import sites as sites
-    from harness.models.regularize import unregularize as unregularize
-    from harness.models.training_loss import training_loss as training_loss
-    from harness.regularizers import REGULARIZERS as REGULARIZERS
-    from harness.regularizers.around import AroundAttention as AroundAttention
-    from harness.regularizers.around import PlainAttention as PlainAttention
-    from harness.regularizers.base import Regularizer as Regularizer
-    from harness.regularizers.base import Site as Site
-    from harness.regularizers.drop import AttentionDrop as AttentionDrop
-    from harness.regularizers.output import SiteModule as SiteModule
-    from harness.regularizers.output import WeightModule as WeightModule
-    from harness.regularizers.passes import Passes as Passes
-    from harness.trials.metric import Metric as Metric
-    from harness.trials.task import TASKS as TASKS
-    from harness.trials.trial import Trial as Trial
-    from tasks.data import DATASETS as DATASETS
-    from tasks.data import Dataset as Dataset
-    from tasks.data import Layout as Layout
-    from tasks.data.classification import ImageClassificationData as ImageClassificationData
-    from tasks.data.classification import ImageSplit as ImageSplit
-    from tasks.data.classification import TextClassificationData as TextClassificationData
-    from tasks.data.classification import TextSplit as TextSplit
-    from tasks.data.read import ThreeSplits as ThreeSplits
-    from tasks.preset_task import PresetTask as PresetTask
+    from dropbench.harness.analysis import ANALYSES as ANALYSES
+    from dropbench.harness.analysis import Findings as Findings
+    from dropbench.harness.attention.call import Call as Call
+    from dropbench.harness.errors import InputError as InputError
+    from dropbench.harness.models.attention import attend as attend
+    from dropbench.harness.models.catalog import MODELS as MODELS
+    from dropbench.harness.models.regularize import regularize as regularize
+    from dropbench.harness.models.regularize import set_progress as set_progress
+    from dropbench.harness.models.regularize import sites as sites
+    from dropbench.harness.models.regularize import unregularize as unregularize
+    from dropbench.harness.models.training_loss import training_loss as training_loss
+    from dropbench.harness.regularizers import REGULARIZERS as REGULARIZERS
+    from dropbench.harness.regularizers.around import AroundAttention as AroundAttention
+    from dropbench.harness.regularizers.around import PlainAttention as PlainAttention
+    from dropbench.harness.regularizers.base import Regularizer as Regularizer
+    from dropbench.harness.regularizers.base import Site as Site
+    from dropbench.harness.regularizers.drop import AttentionDrop as AttentionDrop
+    from dropbench.harness.regularizers.output import SiteModule as SiteModule
+    from dropbench.harness.regularizers.output import WeightModule as WeightModule
+    from dropbench.harness.regularizers.passes import Passes as Passes
+    from dropbench.harness.trials.metric import Metric as Metric
+    from dropbench.harness.trials.task import TASKS as TASKS
+    from dropbench.harness.trials.trial import Trial as Trial
+    from dropbench.tasks.data import DATASETS as DATASETS
+    from dropbench.tasks.data import Dataset as Dataset
+    from dropbench.tasks.data import Layout as Layout
+    from dropbench.tasks.data.classification import ImageClassificationData as ImageClassificationData
+    from dropbench.tasks.data.classification import ImageSplit as ImageSplit
+    from dropbench.tasks.data.classification import TextClassificationData as TextClassificationData
+    from dropbench.tasks.data.classification import TextSplit as TextSplit
+    from dropbench.tasks.data.read import ThreeSplits as ThreeSplits
+    from dropbench.tasks.preset_task import PresetTask as PresetTask
 
 _NAMES = {
     "dropbench.api": ("results", "run", "trial"),
-    "harness.analysis": ("ANALYSES", "Findings"),
-    "harness.attention.call": ("Call",),
-    "harness.errors": ("InputError",),
-    "harness.models.attention": ("attend",),
-    "harness.models.catalog": ("MODELS",),
-    "harness.models.regularize": ("regularize", "set_progress", "sites", "unregularize"),
-    "harness.models.training_loss": ("training_loss",),
-    "harness.regularizers": ("REGULARIZERS",),
-    "harness.regularizers.around": ("AroundAttention", "PlainAttention"),
-    "harness.regularizers.base": ("Regularizer", "Site"),
-    "harness.regularizers.drop": ("AttentionDrop",),
-    "harness.regularizers.output": ("SiteModule", "WeightModule"),
-    "harness.regularizers.passes": ("Passes",),
-    "harness.trials.metric": ("Metric",),
-    "harness.trials.task": ("TASKS",),
-    "harness.trials.trial": ("Trial",),
-    "tasks.data": ("DATASETS", "Dataset", "Layout"),
-    "tasks.data.classification": ("ImageClassificationData", "ImageSplit", "TextClassificationData", "TextSplit"),
-    "tasks.data.read": ("ThreeSplits",),
-    "tasks.preset_task": ("PresetTask",),
+    "dropbench.harness.analysis": ("ANALYSES", "Findings"),
+    "dropbench.harness.attention.call": ("Call",),
+    "dropbench.harness.errors": ("InputError",),
+    "dropbench.harness.models.attention": ("attend",),
+    "dropbench.harness.models.catalog": ("MODELS",),
+    "dropbench.harness.models.regularize": ("regularize", "set_progress", "sites", "unregularize"),
+    "dropbench.harness.models.training_loss": ("training_loss",),
+    "dropbench.harness.regularizers": ("REGULARIZERS",),
+    "dropbench.harness.regularizers.around": ("AroundAttention", "PlainAttention"),
+    "dropbench.harness.regularizers.base": ("Regularizer", "Site"),
+    "dropbench.harness.regularizers.drop": ("AttentionDrop",),
+    "dropbench.harness.regularizers.output": ("SiteModule", "WeightModule"),
+    "dropbench.harness.regularizers.passes": ("Passes",),
+    "dropbench.harness.trials.metric": ("Metric",),
+    "dropbench.harness.trials.task": ("TASKS",),
+    "dropbench.harness.trials.trial": ("Trial",),
+    "dropbench.tasks.data": ("DATASETS", "Dataset", "Layout"),
+    "dropbench.tasks.data.classification": (
+        "ImageClassificationData",
+        "ImageSplit",
+        "TextClassificationData",
+        "TextSplit",
+    ),
+    "dropbench.tasks.data.read": ("ThreeSplits",),
+    "dropbench.tasks.preset_task": ("PresetTask",),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = list(_MODULES)

@@ -14,37 +14,36 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
-from db.cli.output import opened, split
-from db.queries.results import results as query
-from db.queries.results import sort_rows
-from db.queries.statistics import DEFAULT_AGGREGATES
-from db.reference.merge import opened_with
-from db.report.view.build import build_view
-from db.report.view.requests import look_up
-from db.schema.reference import PREFIX
-from db.store.store import open_store
+from dropbench.db.cli.output import opened, split
+from dropbench.db.queries.results import results as query
+from dropbench.db.queries.results import sort_rows
+from dropbench.db.queries.statistics import DEFAULT_AGGREGATES
+from dropbench.db.reference.merge import opened_with
+from dropbench.db.report.view.build import build_view
+from dropbench.db.report.view.requests import look_up
+from dropbench.db.schema.reference import PREFIX
+from dropbench.db.store.store import open_store
+from dropbench.harness.errors import InputError, check_text
+from dropbench.harness.models.catalog import MODELS
+from dropbench.harness.registry import Registry
+from dropbench.harness.regularizers import REGULARIZERS
+from dropbench.harness.regularizers.spec import Scalar, part_names
+from dropbench.harness.runs.run_directory import Runs
+from dropbench.harness.settings import MAX_SEEDS, Settings
+from dropbench.harness.trials.plugins import load_plugins
+from dropbench.harness.trials.task import TASKS
+from dropbench.harness.trials.trial import Trial
+from dropbench.jobs.cli.options import RuntimeOptions, TrialOptions, make_plan, runtime_settings
+from dropbench.jobs.cli.suite_analysis import analyze_table
+from dropbench.jobs.cli.trial_request import resolve_request
+from dropbench.jobs.queue.progress_bar import ProgressBar
+from dropbench.jobs.queue.reconcile import refresh
+from dropbench.jobs.queue.run_loop import run as run_trials
 from dropbench.notebook import NotebookProgress, notebook_display
 from dropbench.tables import Table
+from dropbench.tasks.data.locate import parse_folders
 from dropbench.trial_run import TrialRun
-from harness.errors import InputError, check_text
-from harness.models.catalog import MODELS
-from harness.registry import Registry
-from harness.regularizers import REGULARIZERS
-from harness.regularizers.spec import Scalar, part_names
-from harness.runs.run_directory import Runs
-from harness.settings import MAX_SEEDS, Settings
-from harness.trials.plugins import load_plugins
-from harness.trials.task import TASKS
-from harness.trials.trial import Trial
-from jobs.cli.options import RuntimeOptions, TrialOptions, make_plan, runtime_settings
-from jobs.cli.suite_analysis import analyze_table
-from jobs.cli.trial_request import resolve_request
-from jobs.queue.progress_bar import ProgressBar
-from jobs.queue.reconcile import refresh
-from jobs.queue.run_loop import run as run_trials
-from tasks.data.locate import parse_folders
 
-PACKAGES = ("dropbench", "harness", "adapters", "tasks", "db", "jobs")
 """The packages of DropBench, as they are named when installed and in the repository."""
 
 Text = str | PathLike[str]
@@ -225,7 +224,7 @@ def _check_plugins(trials: Iterable[Trial]) -> None:
         for registry, name in names:
             entry = registry.entry(name) if name in registry else None  # a task may build its models itself
             module = getattr(entry and entry.target, "__module__", "dropbench")
-            if entry and entry.plugin is None and module.partition(".")[0] not in PACKAGES:
+            if entry and entry.plugin is None and module.partition(".")[0] != "dropbench":
                 raise InputError(f"{registry.kind} '{name}' is of {module}: write it to a file, and pass plugin=FILE")
 
 

@@ -8,9 +8,9 @@ from html import escape
 from importlib import import_module
 from typing import Any
 
-from db.store.store import TrialRow
-from jobs.queue.progress_bar import ProgressBar, describe_running
-from jobs.queue.status import train_progress
+from dropbench.db.store.store import TrialRow
+from dropbench.jobs.queue.progress_bar import ProgressBar, describe_running
+from dropbench.jobs.queue.status import train_progress
 
 MAX_LINES = 4
 """The last lines that are shown."""

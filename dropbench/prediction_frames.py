@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from harness.errors import InputError
-from harness.predictions.recorder import Recorder
-from harness.predictions.schema import Header, Predictions
-from harness.trials.task import Split
+from dropbench.harness.errors import InputError
+from dropbench.harness.predictions.recorder import Recorder
+from dropbench.harness.predictions.schema import Header, Predictions
+from dropbench.harness.trials.task import Split
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from harness.analysis.trained import Trained
+    from dropbench.harness.analysis.trained import Trained
 
 
 TAGS = {"target": "classes", "prediction": "classes", "probabilities": "numbers"}
@@ -45,8 +45,8 @@ def evaluate_predictions(trained: Trained, split: Split) -> Predictions:
     Raises:
         InputError: the task predicts no classes, or has mixed labels on this split.
     """
-    from harness.analysis.options import Options
-    from tasks.classifier import Classifier
+    from dropbench.harness.analysis.options import Options
+    from dropbench.tasks.classifier import Classifier
 
     def check_labels(batch: Any) -> Any:
         if isinstance(trained.task, Classifier) and getattr(batch[1], "ndim", 0) != 1:

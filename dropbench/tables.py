@@ -9,21 +9,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from db.queries.results import METRIC_COLUMNS
-from db.queries.statistics import MIN_PAIRS, quantile
-from db.report.formats.documents import as_json
-from db.report.formats.layout import fitting_grid
-from db.report.formats.listing import NEVER_SHARED, results_table
-from db.report.page.table import table_of
-from db.report.page.templates import render
-from db.report.view.view import View
-from db.store.rows import Row
+from dropbench.db.queries.results import METRIC_COLUMNS
+from dropbench.db.queries.statistics import MIN_PAIRS, quantile
+from dropbench.db.report.formats.documents import as_json
+from dropbench.db.report.formats.layout import fitting_grid
+from dropbench.db.report.formats.listing import NEVER_SHARED, results_table
+from dropbench.db.report.page.table import table_of
+from dropbench.db.report.page.templates import render
+from dropbench.db.report.view.view import View
+from dropbench.db.store.rows import Row
+from dropbench.harness.cli.text_table import to_text
+from dropbench.harness.errors import InputError, unknown_name
+from dropbench.harness.runs.run_directory import Runs
+from dropbench.harness.settings import Settings
+from dropbench.harness.suites.search_space import RECIPE_PREFIX
 from dropbench.trial_run import TrialRun
-from harness.cli.text_table import to_text
-from harness.errors import InputError, unknown_name
-from harness.runs.run_directory import Runs
-from harness.settings import Settings
-from harness.suites.search_space import RECIPE_PREFIX
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -74,7 +74,7 @@ class Table:
 
     @classmethod
     def of_rows(cls, rows: Sequence[Row], ids: Sequence[str], settings: Settings) -> Table:
-        """Return the table of rows from `db.queries.results`."""
+        """Return the table of rows from `dropbench.db.queries.results`."""
 
         def html() -> str:
             table = results_table(rows)

@@ -7,24 +7,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, get_args
 
-from db.queries.marks import flatten
-from db.report.page.details import differences
-from db.schema.tables import FINAL
-from db.store.run_record import read_run_record
+from dropbench.db.queries.marks import flatten
+from dropbench.db.report.page.details import differences
+from dropbench.db.schema.tables import FINAL
+from dropbench.db.store.run_record import read_run_record
+from dropbench.harness.errors import unknown_name
+from dropbench.harness.runs.predictions import load_predictions
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.settings import Settings
+from dropbench.harness.trials.task import Split
+from dropbench.harness.trials.trial import Trial, TrialState
+from dropbench.jobs.queue.progress_bar import describe
 from dropbench.prediction_frames import evaluate_predictions, predictions_frame
-from harness.errors import unknown_name
-from harness.runs.predictions import load_predictions
-from harness.runs.run_directory import RunDirectory
-from harness.settings import Settings
-from harness.trials.task import Split
-from harness.trials.trial import Trial, TrialState
-from jobs.queue.progress_bar import describe
 
 if TYPE_CHECKING:
     from pandas import DataFrame
     from torch import nn
 
-    from harness.analysis.trained import Trained
+    from dropbench.harness.analysis.trained import Trained
 
 
 class TrialRun:
@@ -120,7 +120,7 @@ class TrialRun:
         return predictions_frame(predictions)
 
     def _trained(self) -> Trained:
-        from harness.analysis.trained import Trained
+        from dropbench.harness.analysis.trained import Trained
 
         with _unchanged_generators():
             return Trained(self._directory, self._settings)

@@ -14,7 +14,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from harness.errors import InputError
+from dropbench.harness.errors import InputError
 
 MAX_BYTES = 2**31
 """Size limit of a file that is read whole; the largest annotations of COCO have a quarter of that."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from traceback import walk_tb
 from typing import Any, Generic, TypeVar
 
-from harness.errors import InputError, missing_library, unknown_name
+from dropbench.harness.errors import InputError, missing_library, unknown_name
 
 T = TypeVar("T")
 _entry_points = cache(lambda: importlib.import_module("importlib.metadata").entry_points())

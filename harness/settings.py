@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.errors import InputError, check_text, unknown_name
+from dropbench.harness.errors import InputError, check_text, unknown_name
 
 BACKENDS = ("auto", "eager", "cpu", "triton")
-"""Implementations of attention with dropped keys; see `harness.attention.backends`."""
+"""Implementations of attention with dropped keys; see `dropbench.harness.attention.backends`."""
 DEVICES = ("auto", "cpu", "cuda")
 MAX_SEEDS = 10_000  # of a configuration
 
@@ -38,7 +38,8 @@ class Settings:
         folders: data name → folder, if it is not ``data/<folder>`` (``--data NAME=PATH``).
         plugins: plug-in files to load (`DROPBENCH_PLUGINS`, separated like PATH).
         device: "auto", "cpu" or "cuda".
-        backend: the implementation of attention with dropped keys (`DROPBENCH_BACKEND`, `harness.attention.backends`).
+        backend: the implementation of attention with dropped keys (`DROPBENCH_BACKEND`,
+            `dropbench.harness.attention.backends`).
         compile: whether `torch.compile` compiles models, which takes minutes once and makes steps faster.
         threads: CPU threads per trial; 0: torch's default.
         gpu_share: the share of a GPU's memory that a trial may allocate, if several trials run on it side by side.
@@ -46,7 +47,8 @@ class Settings:
         checkpoint_seconds: time between two checkpoints.
         micro_batch_splits: parts that each micro-batch and each evaluation batch is split into; more after a trial ran
             out of memory. An optimizer step stays the mean over the same samples; random numbers are drawn per part.
-        trackers: experiment trackers that get a copy of the events (`DROPBENCH_TRACKERS`, `harness.training.tracking`).
+        trackers: experiment trackers that get a copy of the events (`DROPBENCH_TRACKERS`,
+            `dropbench.harness.training.tracking`).
         trust_cache: a cached fingerprint is used without examining the files of the data (`DROPBENCH_TRUST_CACHE`=1).
     """
 

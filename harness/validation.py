@@ -9,8 +9,8 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
 
-from harness.errors import InputError, unknown_name
-from harness.files import yaml_line
+from dropbench.harness.errors import InputError, unknown_name
+from dropbench.harness.files import yaml_line
 
 Model = TypeVar("Model", bound=BaseModel)
 

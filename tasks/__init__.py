@@ -1,3 +1,6 @@
 """Tasks: one folder per kind, readers of published formats in `data`, hyper-parameters in `recipes`."""
 
-import adapters  # noqa: F401 - its shims must be installed before any library that needs one is imported
+if __name__ != "dropbench.tasks":
+    raise ImportError("`tasks` is imported as `dropbench.tasks`")
+
+import dropbench.adapters  # noqa: F401 - its shims must be installed before any library that needs one is imported

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from harness.predictions.recorder import LOSS_DECIMALS, PROBABILITY_DECIMALS, Recorder, rounded
-from harness.predictions.schema import Kind, Ratio
-from harness.trials.metric import Metric
-from harness.trials.task import Split
-from tasks.preset_task import PresetTask
+from dropbench.harness.predictions.recorder import LOSS_DECIMALS, PROBABILITY_DECIMALS, Recorder, rounded
+from dropbench.harness.predictions.schema import Kind, Ratio
+from dropbench.harness.trials.metric import Metric
+from dropbench.harness.trials.task import Split
+from dropbench.tasks.preset_task import PresetTask
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.examples import examples
-from harness.errors import count_of
-from tasks.completion import complete_data
+from dropbench.harness.cli.examples import examples
+from dropbench.harness.errors import count_of
+from dropbench.tasks.completion import complete_data
 
 app = typer.Typer(no_args_is_help=True)
 data = typer.Typer(no_args_is_help=True, help="Check and obtain data sets. `dropbench list data` lists them.")
@@ -39,11 +39,11 @@ def check_data(
     from rich.console import Console
     from rich.progress import Progress
 
-    from harness.cli.table import print_table
-    from harness.cli.text_table import TextTable
-    from harness.settings import Settings
-    from tasks.data.check import check
-    from tasks.data.locate import locate, parse_folders
+    from dropbench.harness.cli.table import print_table
+    from dropbench.harness.cli.text_table import TextTable
+    from dropbench.harness.settings import Settings
+    from dropbench.tasks.data.check import check
+    from dropbench.tasks.data.locate import locate, parse_folders
 
     settings = Settings.from_environment(folders=parse_folders([name] * ("=" in name)))
     source = locate(name.partition("=")[0], settings.data, settings.folders)
@@ -84,9 +84,9 @@ def check_data(
 @data.command("fetch", epilog=examples("data fetch cifar100"))
 def fetch_data(name: Name, as_json: Json = False) -> None:
     """Print how to obtain a set and lay out its files. Nothing is downloaded: the license is yours to accept."""
-    from harness.cli.table import print_facts
-    from tasks.data import DATASETS, SYNTHETIC
-    from tasks.data.locate import default_folder
+    from dropbench.harness.cli.table import print_facts
+    from dropbench.tasks.data import DATASETS, SYNTHETIC
+    from dropbench.tasks.data.locate import default_folder
 
     dataset = DATASETS.get(name)
     if as_json:

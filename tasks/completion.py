@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from harness.cli.completion import Item, completer
+from dropbench.harness.cli.completion import Item, completer
 
 
 def _data(word: str) -> Iterator[Item]:
     """Yield the sets whose names begin like the word, and their synthetic twins; the cards of others are not read."""
-    from tasks.data.dataset import DATASETS, SYNTHETIC
+    from dropbench.tasks.data.dataset import DATASETS, SYNTHETIC
 
     for name in DATASETS:
         if name.startswith(word) or word.startswith(name):

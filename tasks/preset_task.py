@@ -11,25 +11,25 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from harness.errors import InputError, unknown_name
-from harness.files import read_yaml
-from harness.models.catalog import MODELS
-from harness.regularizers import REGULARIZERS
-from harness.regularizers.base import Site
-from harness.regularizers.schedules import SCHEDULES
-from harness.regularizers.spec import complete_spec, part_names
-from harness.settings import Settings
-from harness.trials.alignment import FINETUNE, FINETUNE_KEYS, validate_alignment
-from harness.trials.plugins import plugin_digests
-from harness.trials.recipe import Recipe, ResolvedRecipe, complete_recipe
-from harness.trials.result_versions import with_current_versions
-from harness.trials.task import TASKS, Split, Task
-from harness.trials.trial import DataRef, Trial, TrialRequest, WeightsRef
-from tasks.data import DATASETS, Source, locate, read
-from tasks.data.check import subset_notes
-from tasks.data.dataset import SPLIT_SEED
-from tasks.data.read import Data, read_any
-from tasks.weights import resolve_weights, weights_path, weights_ref
+from dropbench.harness.errors import InputError, unknown_name
+from dropbench.harness.files import read_yaml
+from dropbench.harness.models.catalog import MODELS
+from dropbench.harness.regularizers import REGULARIZERS
+from dropbench.harness.regularizers.base import Site
+from dropbench.harness.regularizers.schedules import SCHEDULES
+from dropbench.harness.regularizers.spec import complete_spec, part_names
+from dropbench.harness.settings import Settings
+from dropbench.harness.trials.alignment import FINETUNE, FINETUNE_KEYS, validate_alignment
+from dropbench.harness.trials.plugins import plugin_digests
+from dropbench.harness.trials.recipe import Recipe, ResolvedRecipe, complete_recipe
+from dropbench.harness.trials.result_versions import with_current_versions
+from dropbench.harness.trials.task import TASKS, Split, Task
+from dropbench.harness.trials.trial import DataRef, Trial, TrialRequest, WeightsRef
+from dropbench.tasks.data import DATASETS, Source, locate, read
+from dropbench.tasks.data.check import subset_notes
+from dropbench.tasks.data.dataset import SPLIT_SEED
+from dropbench.tasks.data.read import Data, read_any
+from dropbench.tasks.weights import resolve_weights, weights_path, weights_ref
 
 if TYPE_CHECKING:
     from torch import nn
@@ -181,9 +181,9 @@ class PresetTask(Task):
             return
         import torch
 
-        from harness.models.regularize import sites
-        from harness.regularizers.composition import Composition, same_stage
-        from harness.training.regularization import bind_trial, check_objective
+        from dropbench.harness.models.regularize import sites
+        from dropbench.harness.regularizers.composition import Composition, same_stage
+        from dropbench.harness.training.regularization import bind_trial, check_objective
 
         recipe = cls.recipe_type.model_validate(trial.recipe)
         with torch.device("meta"):

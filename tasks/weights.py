@@ -7,9 +7,9 @@ import os
 from functools import lru_cache
 from pathlib import Path
 
-from harness.errors import InputError
-from harness.files import open_regular
-from harness.trials.trial import Trial, WeightsRef
+from dropbench.harness.errors import InputError
+from dropbench.harness.files import open_regular
+from dropbench.harness.trials.trial import Trial, WeightsRef
 
 
 def weights_path(text: str | Path) -> Path:

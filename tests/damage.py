@@ -7,7 +7,7 @@ import shutil
 import time
 from pathlib import Path
 
-from harness.runs.lease import LEASE_TIMEOUT_S
+from dropbench.harness.runs.lease import LEASE_TIMEOUT_S
 
 CONTENTS = {
     "empty": b"",

@@ -33,12 +33,12 @@ LIBRARIES = (
     "sqlalchemy.dialects.sqlite", "submitit", "torch", "torch.nn.functional", "typer.main", "yaml",
 )  # fmt: skip
 OURS = (
-    "db.cli.commands", "jobs.cli.query_commands", "db.report.formats.terminal", "db.store.rebuild", "db.store.store",
-    "harness.cli.commands", "harness.training.engine", "harness.trials.plugins", "jobs.cleanup.gc",
-    "jobs.cli.queue_commands", "jobs.cli.report_commands", "jobs.cli.run_commands", "jobs.cli.suite_analysis",
-    "jobs.queue.reconcile", "jobs.queue.run_loop", "jobs.queue.status", "jobs.submission.submit", "jobs.worker.worker",
+    "db.cli.commands", "jobs.cli.query_commands", "db.store.rebuild", "db.store.store", "harness.cli.commands",
+    "harness.training.engine", "harness.trials.plugins", "jobs.cleanup.gc", "jobs.cli.queue_commands",
+    "jobs.cli.report_commands", "jobs.cli.run_commands", "jobs.cli.suite_analysis", "jobs.queue.reconcile",
+    "jobs.queue.run_loop", "jobs.queue.status", "jobs.submission.submit", "jobs.worker.worker",
 )  # fmt: skip
-"""Modules that read no environment variable when they are imported, except those of `READ_LATE`."""
+"""Modules of `dropbench` that read no environment variable when they are imported, except those of `READ_LATE`."""
 
 READ_LATE = (
     "DROPBENCH_",
@@ -65,7 +65,7 @@ def run(
     *,
     cwd: Path,
     env: Mapping[str, str],
-    module: str = "harness.cli.main",
+    module: str = "dropbench.harness.cli.main",
     timeout: float = PATIENCE,
 ) -> subprocess.CompletedProcess[str]:
     """Run `python -W error -m module` to its end in a session of its own.
@@ -118,7 +118,8 @@ def _read_early(env: Mapping[str, str]) -> dict[str, str]:
 @functools.cache
 def _start_server() -> dict[str, str]:
     """Start the server, with warnings as errors; return the variables that its libraries may have read."""
-    multiprocessing.get_context("forkserver").set_forkserver_preload([*LIBRARIES, *OURS])
+    preloaded = [*LIBRARIES, *(f"dropbench.{module}" for module in OURS)]
+    multiprocessing.get_context("forkserver").set_forkserver_preload(preloaded)
     options, sys.warnoptions = sys.warnoptions, ["error"]
     try:
         forkserver.ensure_running()

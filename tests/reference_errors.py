@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from harness.regularizers import REGULARIZERS
+from dropbench.harness.regularizers import REGULARIZERS
 from tests.harness.regularizers.methods import reference
 from tests.paths import DOCS, ROOT
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from db.report.view.requests import RequestTable, SuiteTable, resolve
-from db.store.store import Store
-from harness.settings import Settings
-from harness.suites.cell import SuiteOptions
-from harness.suites.request import Heading, Request, RequestedCandidate, RequestedCell
-from harness.suites.suite import Suite
-from harness.trials.metric import Metric
-from harness.trials.trial import Trial, TrialRequest
-from jobs.queue.request import Requested, request_suite
+from dropbench.db.report.view.requests import RequestTable, SuiteTable, resolve
+from dropbench.db.store.store import Store
+from dropbench.harness.settings import Settings
+from dropbench.harness.suites.cell import SuiteOptions
+from dropbench.harness.suites.request import Heading, Request, RequestedCandidate, RequestedCell
+from dropbench.harness.suites.suite import Suite
+from dropbench.harness.trials.metric import Metric
+from dropbench.harness.trials.trial import Trial, TrialRequest
+from dropbench.jobs.queue.request import Requested, request_suite
 
 
 def named(suite: str, *trials: Trial) -> Request:

@@ -37,7 +37,7 @@ def readme_plugin() -> str:
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
     folder = tmp_path_factory.mktemp("quickstart")
     (folder / "my.py").write_text(readme_plugin(), encoding="utf-8")
-    command = [sys.executable, "-m", "harness.cli.main", "run", "quickstart", "--plugin", "my.py", *SHORT]
+    command = [sys.executable, "-m", "dropbench.harness.cli.main", "run", "quickstart", "--plugin", "my.py", *SHORT]
     return folder, subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False, env=environment())
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+import runpy
 import tomllib
 
 import pytest
 
-from dropbench.run_uv import settings
 from tests.paths import ROOT
 
+settings = runpy.run_path(str(ROOT / ".ci" / "run_uv.py"))["settings"]
 LOCK = (ROOT / "requirements.lock").read_text()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from harness.errors import Interrupted
-from harness.runs.run_directory import RunDirectory
-from harness.settings import Settings
-from harness.training.engine import run_trial
-from harness.trials.trial import Trial
+from dropbench.harness.errors import Interrupted
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.settings import Settings
+from dropbench.harness.training.engine import run_trial
+from dropbench.harness.trials.trial import Trial
 
 
 def run(runs: Path, trial: Trial, stop: Callable[[], bool] = lambda: False, **settings: Any) -> dict[str, Any]:

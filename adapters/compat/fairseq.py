@@ -40,7 +40,7 @@ def around_import(spec: ModuleSpec) -> Iterator[None]:
         dataclasses.dataclass = dataclass
     batching = "fairseq.data.data_utils_fast"
     if find_spec(batching) is None:
-        from adapters.compat import fairseq_batches
+        from dropbench.adapters.compat import fairseq_batches
 
         data: Any = sys.modules["fairseq.data"]
         sys.modules[batching] = data.data_utils_fast = fairseq_batches

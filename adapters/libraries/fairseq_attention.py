@@ -14,12 +14,19 @@ from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from adapters.libraries.torch_attention import merge_masks
-from harness.attention.reference.sdpa import attention_weights, masked_softmax
-from harness.models.adapter import Adapter, Patch, can_use_original_forward, has_no_hooks, number_layers, patched_class
-from harness.models.attention import attend, attend_logits
-from harness.models.head_skipping import is_plain
-from harness.regularizers.base import Site, SiteKind
+from dropbench.adapters.libraries.torch_attention import merge_masks
+from dropbench.harness.attention.reference.sdpa import attention_weights, masked_softmax
+from dropbench.harness.models.adapter import (
+    Adapter,
+    Patch,
+    can_use_original_forward,
+    has_no_hooks,
+    number_layers,
+    patched_class,
+)
+from dropbench.harness.models.attention import attend, attend_logits
+from dropbench.harness.models.head_skipping import is_plain
+from dropbench.harness.regularizers.base import Site, SiteKind
 
 State = dict[str, dict[str, Tensor | None]]
 

@@ -13,8 +13,8 @@ from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from pydantic import Field
 from torch import nn
 
-from harness.errors import InputError
-from harness.validation import StrictModel, model_options
+from dropbench.harness.errors import InputError
+from dropbench.harness.validation import StrictModel, model_options
 
 ARCHITECTURES = {
     "transformer-wmt-en-de": "transformer_wmt_en_de",

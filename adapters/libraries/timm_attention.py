@@ -14,10 +14,10 @@ from timm.models.vision_transformer import Block
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from harness.models.adapter import patched_class, site_of
-from harness.models.attention import attend, attend_logits
-from harness.models.head_skipping import JointProjections, may_leave_out_queries, split_heads
-from harness.regularizers.base import Site
+from dropbench.harness.models.adapter import patched_class, site_of
+from dropbench.harness.models.attention import attend, attend_logits
+from dropbench.harness.models.head_skipping import JointProjections, may_leave_out_queries, split_heads
+from dropbench.harness.regularizers.base import Site
 
 
 @patched_class(Attention, bypass=True)

@@ -15,10 +15,10 @@ from timm.models.swin_transformer import WindowAttention
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
-from adapters.libraries.timm_attention import PATCHED, ClassTokenBlock
-from harness.errors import InputError, unknown_name
-from harness.models.adapter import Adapter, Patch, number_layers, parents_of
-from harness.regularizers.base import Site, SiteKind
+from dropbench.adapters.libraries.timm_attention import PATCHED, ClassTokenBlock
+from dropbench.harness.errors import InputError, unknown_name
+from dropbench.harness.models.adapter import Adapter, Patch, number_layers, parents_of
+from dropbench.harness.regularizers.base import Site, SiteKind
 
 DROPS = (PatchDropout, PatchDropoutWithIndices)
 KINDS: dict[type[nn.Module], SiteKind] = {volo.OutlookAttention: "outlook", volo.ClassAttention: "class"}

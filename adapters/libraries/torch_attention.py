@@ -11,12 +11,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from harness.attention.reference.sdpa import additive, attention_weights
-from harness.errors import InputError
-from harness.models.adapter import Adapter, Patch, can_use_original_forward, number_layers, parents_of, patched_class
-from harness.models.attention import attend
-from harness.models.head_skipping import KeptHeads, draw_kept_heads
-from harness.regularizers.base import Site, SiteKind
+from dropbench.harness.attention.reference.sdpa import additive, attention_weights
+from dropbench.harness.errors import InputError
+from dropbench.harness.models.adapter import (
+    Adapter,
+    Patch,
+    can_use_original_forward,
+    number_layers,
+    parents_of,
+    patched_class,
+)
+from dropbench.harness.models.attention import attend
+from dropbench.harness.models.head_skipping import KeptHeads, draw_kept_heads
+from dropbench.harness.regularizers.base import Site, SiteKind
 
 
 @patched_class(nn.MultiheadAttention, bypass=True)

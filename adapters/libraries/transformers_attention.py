@@ -18,11 +18,11 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import eager_mask, sdpa_mask
 
-from harness.attention.reference.sdpa import attention_logits, attention_weights, mask_logits, masked_softmax
-from harness.errors import InputError
-from harness.models.adapter import can_use_original_forward, site_of
-from harness.models.attention import attend, attend_logits
-from harness.regularizers.base import Site
+from dropbench.harness.attention.reference.sdpa import attention_logits, attention_weights, mask_logits, masked_softmax
+from dropbench.harness.errors import InputError
+from dropbench.harness.models.adapter import can_use_original_forward, site_of
+from dropbench.harness.models.attention import attend, attend_logits
+from dropbench.harness.regularizers.base import Site
 
 AttentionFunction = Callable[..., tuple[Tensor, Tensor | None]]
 """(module, q (B, H, T, d), k and v (B, key heads, S, d), mask, **options) → output (B, T, H, d), weights or None."""

@@ -11,7 +11,7 @@ from typing import Any, cast
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from adapters.libraries.transformers_attention import (
+from dropbench.adapters.libraries.transformers_attention import (
     PREFIX,
     SUPPORTED,
     InterfaceSite,
@@ -20,8 +20,8 @@ from adapters.libraries.transformers_attention import (
     original_function,
     uses_interface,
 )
-from harness.models.adapter import Adapter, Patch, number_layers, parents_of, site_of
-from harness.regularizers.base import Site, SiteKind
+from dropbench.harness.models.adapter import Adapter, Patch, number_layers, parents_of, site_of
+from dropbench.harness.regularizers.base import Site, SiteKind
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class InterfacePatch(Patch):
     owner: PreTrainedModel | None = None
 
     def attach(self) -> None:
-        """Bind the site, and route the model's attention to `adapters.libraries.transformers_attention`."""
+        """Bind the site, and route the model's attention to `dropbench.adapters.libraries.transformers_attention`."""
         self.module.site = self.site  # type: ignore[assignment]
         if _implementation(self.module.config).startswith(PREFIX):
             return

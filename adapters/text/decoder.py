@@ -15,15 +15,15 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from adapters.text.decoder_cache import DecoderCache
-from adapters.text.text_transformer import SelfAttention
-from harness.errors import InputError
-from harness.models.head_skipping import is_plain, is_unobserved
-from harness.models.regularize import sites
-from harness.regularizers.base import Site, SiteKind
-from harness.regularizers.learned_dropout.mask import LearnedMask
-from harness.regularizers.output import regularized_output
-from harness.validation import StrictModel, model_options
+from dropbench.adapters.text.decoder_cache import DecoderCache
+from dropbench.adapters.text.text_transformer import SelfAttention
+from dropbench.harness.errors import InputError
+from dropbench.harness.models.head_skipping import is_plain, is_unobserved
+from dropbench.harness.models.regularize import sites
+from dropbench.harness.regularizers.base import Site, SiteKind
+from dropbench.harness.regularizers.learned_dropout.mask import LearnedMask
+from dropbench.harness.regularizers.output import regularized_output
+from dropbench.harness.validation import StrictModel, model_options
 
 INIT_STD = 0.02
 MAX_SHARE = 0.5

@@ -6,10 +6,15 @@ from collections.abc import Iterable
 
 from torch import Tensor
 
-from harness.attention.key_values import KeyValues
-from harness.errors import InputError
-from harness.regularizers.base import Site
-from harness.regularizers.learned_dropout.mask import EmbeddingAttention, LearnedMask, PrecomputedMasks, joinable
+from dropbench.harness.attention.key_values import KeyValues
+from dropbench.harness.errors import InputError
+from dropbench.harness.regularizers.base import Site
+from dropbench.harness.regularizers.learned_dropout.mask import (
+    EmbeddingAttention,
+    LearnedMask,
+    PrecomputedMasks,
+    joinable,
+)
 
 
 class DecoderCache:

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from transformers import MixtralConfig, MixtralForCausalLM
 from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_func
 
-from adapters.text.decoder import check_length
-from harness.errors import InputError
-from harness.regularizers.auxiliary_loss import AuxLoss
-from harness.validation import StrictModel, model_options
+from dropbench.adapters.text.decoder import check_length
+from dropbench.harness.errors import InputError
+from dropbench.harness.regularizers.auxiliary_loss import AuxLoss
+from dropbench.harness.validation import StrictModel, model_options
 
 
 class ExpertsOptions(StrictModel):

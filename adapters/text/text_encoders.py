@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol, cast
 import torch
 from torch import Tensor, nn
 
-from harness.errors import InputError
+from dropbench.harness.errors import InputError
 
 CHARACTERS = "characters"
 """The feature with shape (B, T, C): character ids, 0 for padding; all others have shape (B, T)."""

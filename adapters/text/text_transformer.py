@@ -11,7 +11,7 @@ from pydantic import Field, field_validator
 from torch import Tensor, nn
 from torch.nn import functional
 
-from adapters.text.text_encoders import (
+from dropbench.adapters.text.text_encoders import (
     CHARACTERS,
     FeatureEmbedding,
     Head,
@@ -20,13 +20,13 @@ from adapters.text.text_encoders import (
     with_head,
     word_embedding,
 )
-from harness.attention.key_values import KeyValues
-from harness.errors import InputError
-from harness.models.attention import attend
-from harness.models.head_skipping import JointProjections
-from harness.regularizers.base import Site
-from harness.regularizers.output import regularized_output
-from harness.validation import StrictModel, model_options
+from dropbench.harness.attention.key_values import KeyValues
+from dropbench.harness.errors import InputError
+from dropbench.harness.models.attention import attend
+from dropbench.harness.models.head_skipping import JointProjections
+from dropbench.harness.regularizers.base import Site
+from dropbench.harness.regularizers.output import regularized_output
+from dropbench.harness.validation import StrictModel, model_options
 
 
 class TextOptions(StrictModel):

@@ -11,9 +11,9 @@ import transformers
 from pydantic import Field
 from torch import Tensor, nn
 
-from adapters.text.text_encoders import FeatureEmbedding, Head, Pooling, TextEncoder, with_head
-from harness.errors import InputError
-from harness.validation import StrictModel, model_options
+from dropbench.adapters.text.text_encoders import FeatureEmbedding, Head, Pooling, TextEncoder, with_head
+from dropbench.harness.errors import InputError
+from dropbench.harness.validation import StrictModel, model_options
 
 T = TypeVar("T")
 PADDING = 0
@@ -45,7 +45,7 @@ PUBLISHED = {
 
 
 class TransformersEncoder(nn.Module):
-    """A transformers model as an encoder for `adapters.text.text_encoders`.
+    """A transformers model as an encoder for `dropbench.adapters.text.text_encoders`.
 
     Attributes:
         width: dimension of the output vectors.
@@ -75,7 +75,7 @@ class TransformersEncoder(nn.Module):
 
 
 class Subwords:
-    """The tokenizer of a pre-trained model; see `tasks.text.tokenizer.Tokenizer`."""
+    """The tokenizer of a pre-trained model; see `dropbench.tasks.text.tokenizer.Tokenizer`."""
 
     def __init__(self, folder: Path) -> None:
         try:
@@ -121,7 +121,7 @@ def build_bert(
 ) -> tuple[TextEncoder, Head]:
     """Build a BERT with random weights; `options` are fields of `BertOptions`, or `word_dim` if it equals `dim`.
 
-    The other arguments and the errors are those of `adapters.text.text_transformer.build_text_transformer`.
+    The other arguments and the errors are those of `dropbench.adapters.text.text_transformer.build_text_transformer`.
     """
     own = {key: value for key, value in options.items() if key != "word_dim"}
     checked = model_options(BertOptions, name, {**PUBLISHED[name], **own})

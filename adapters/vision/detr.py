@@ -19,10 +19,10 @@ from mmengine.registry import DefaultScope
 from pydantic import Field
 from torch import nn
 
-from adapters.weights import load_state, mmengine_checkpoint, read_state, use_own_classifier
-from harness.errors import InputError
-from harness.trials.optimization import BACKBONE
-from harness.validation import StrictModel, model_options
+from dropbench.adapters.weights import load_state, mmengine_checkpoint, read_state, use_own_classifier
+from dropbench.harness.errors import InputError
+from dropbench.harness.trials.optimization import BACKBONE
+from dropbench.harness.validation import StrictModel, model_options
 
 CONFIG = Path(mmdet.__file__).parent / ".mim" / "configs" / "detr" / "detr_r50_8xb2-150e_coco.py"
 EXPANSION = {18: 1, 34: 1, 50: 4, 101: 4}
@@ -116,8 +116,8 @@ def build_detr(name: str, options: Mapping[str, Any], *, classes: int) -> nn.Mod
 def load_detr_weights(model: nn.Module, path: Path) -> str:
     """Load a checkpoint into a model: a DETR as published by mmdet, or a ResNet as published by torchvision.
 
-    Arguments, result and errors are those of `adapters.vision.image_weights.load_image_weights`; the file may also have
-    been written by mmengine.
+    Arguments, result and errors are those of `dropbench.adapters.vision.image_weights.load_image_weights`; the file may
+    also have been written by mmengine.
     """
     return load_detector_state(model, read_state(path, mmengine_checkpoint())[0], path)
 

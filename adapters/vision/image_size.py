@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from harness.errors import InputError
+from dropbench.harness.errors import InputError
 
 MIN_TOKENS = 8
 """Minimum rows and columns of tokens for the default stride."""

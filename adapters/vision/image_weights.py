@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from adapters.weights import load_state, read_state, use_own_classifier
+from dropbench.adapters.weights import load_state, read_state, use_own_classifier
 
 HEADS = ("head", "aux_head", "head_dist")
 """Names of classifiers: of the class token, of all tokens (VOLO), of the distillation token (DeiT)."""

@@ -18,12 +18,12 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
-from adapters.vision.image_size import check_image_size
-from adapters.weights import load_state, read_state
-from harness.models.attention import attend
-from harness.regularizers.base import Site
-from harness.trials.optimization import BACKBONE
-from harness.validation import StrictModel, model_options
+from dropbench.adapters.vision.image_size import check_image_size
+from dropbench.adapters.weights import load_state, read_state
+from dropbench.harness.models.attention import attend
+from dropbench.harness.regularizers.base import Site
+from dropbench.harness.trials.optimization import BACKBONE
+from dropbench.harness.validation import StrictModel, model_options
 
 STRIDE = 32
 """Stride of a backbone's last feature map, in pixels."""
@@ -248,7 +248,7 @@ def load_metro_weights(model: Metro, path: Path) -> str:
 
     The file is a METRO published by the authors (`metro_3dpw_state_dict.bin`) or saved by DropBench, or a backbone
     published by torchvision, timm or the authors of HRNet. Arguments, result and errors are those of
-    `adapters.vision.image_weights.load_image_weights`.
+    `dropbench.adapters.vision.image_weights.load_image_weights`.
     """
     state, _ = read_state(path)
     backbone = "conv1.weight" in state

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torchvision.ops import box_convert, generalized_box_iou, generalized_box_iou_loss
 
-from adapters.vision.detr import DetrOptions, build_detr, load_detector_state
-from adapters.weights import mmengine_checkpoint, read_state
-from harness.validation import model_options
+from dropbench.adapters.vision.detr import DetrOptions, build_detr, load_detector_state
+from dropbench.adapters.weights import mmengine_checkpoint, read_state
+from dropbench.harness.validation import model_options
 
 NO_OBJECT_WEIGHT = 0.1
 """Weight of the class "no object" in the cross entropy."""
@@ -204,7 +204,7 @@ def _box_mlp(dim: int) -> nn.Sequential:
 def build_qpic(name: str, options: Mapping[str, Any], *, objects: int, verbs: int) -> nn.Module:
     """Build a QPIC with random weights for the given numbers of object classes, without "no object", and of verbs.
 
-    `options` are fields of `QpicOptions`; result and errors are those of `adapters.vision.detr.build_detr`.
+    `options` are fields of `QpicOptions`; result and errors are those of `dropbench.adapters.vision.detr.build_detr`.
     """
     checked = model_options(QpicOptions, name, options)
     model = build_detr(name, {key: getattr(checked, key) for key in DetrOptions.model_fields}, classes=objects)

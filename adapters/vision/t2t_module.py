@@ -10,9 +10,9 @@ from timm.layers.mlp import Mlp
 from torch import Tensor, nn
 from torch.nn.functional import unfold
 
-from harness.attention.reference.sdpa import without_autocast
-from harness.models.attention import attend
-from harness.regularizers.base import Site
+from dropbench.harness.attention.reference.sdpa import without_autocast
+from dropbench.harness.models.attention import attend
+from dropbench.harness.regularizers.base import Site
 
 TokenKind = Literal["transformer", "performer"]
 """Attention of the T2T module."""

@@ -14,13 +14,13 @@ from timm.layers.drop import DropPath
 from timm.layers.mlp import Mlp
 from torch import Tensor, nn
 
-from adapters.vision.image_size import check_image_size, choose_stride
-from adapters.vision.t2t_module import SOFT_SPLITS, TokenKind, TokensToTokens
-from harness.errors import InputError
-from harness.models.attention import attend
-from harness.models.head_skipping import JointProjections, may_leave_out_queries
-from harness.regularizers.base import Site
-from harness.validation import StrictModel, model_options
+from dropbench.adapters.vision.image_size import check_image_size, choose_stride
+from dropbench.adapters.vision.t2t_module import SOFT_SPLITS, TokenKind, TokensToTokens
+from dropbench.harness.errors import InputError
+from dropbench.harness.models.attention import attend
+from dropbench.harness.models.head_skipping import JointProjections, may_leave_out_queries
+from dropbench.harness.regularizers.base import Site
+from dropbench.harness.validation import StrictModel, model_options
 
 INIT_STD = 0.02
 
@@ -141,7 +141,8 @@ def build_t2t_vit(
 ) -> nn.Module:
     """Build a T2T-ViT with random weights; `options` are fields of `T2TOptions`.
 
-    For the default `stride` see `choose_stride`. The rest is as in `adapters.libraries.timm_models.build_vit`.
+    For the default `stride` see `choose_stride`. The rest is as in
+    `dropbench.adapters.libraries.timm_models.build_vit`.
     """
     checked = model_options(T2TOptions, name, {**NAMED[name], **options})
     if checked.embed_dim % checked.num_heads:

@@ -10,9 +10,9 @@ from pydantic import Field
 from timm.models.volo import VOLO
 from torch import Tensor, nn
 
-from adapters.vision.image_size import choose_stride
-from harness.errors import InputError
-from harness.validation import StrictModel, model_options
+from dropbench.adapters.vision.image_size import choose_stride
+from dropbench.harness.errors import InputError
+from dropbench.harness.validation import StrictModel, model_options
 
 STRIDES = (16, 8, 4)
 """Pixels between tokens in self-attention, half as many in outlook attention; 16 is the published stride."""

@@ -18,10 +18,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from jobs.slurm import client
-from jobs.submission.submission import read_elements
-from jobs.worker.retry import pieces
-from jobs.worker.worker import STARTED_SUFFIX
+from dropbench.jobs.slurm import client
+from dropbench.jobs.submission.submission import read_elements
+from dropbench.jobs.worker.retry import pieces
+from dropbench.jobs.worker.worker import STARTED_SUFFIX
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 MINUTES = 8.0
@@ -99,11 +99,11 @@ class Cluster:
         return START + timedelta(seconds=self.clock)
 
     def utc_now_iso(self) -> str:
-        """Replace `jobs.slurm.job_states.utc_now_iso`."""
+        """Replace `dropbench.jobs.slurm.job_states.utc_now_iso`."""
         return self.now().isoformat()
 
     def run_command(self, *command: str, timeout: float = client.COMMAND_TIMEOUT_S) -> str:
-        """Replace `jobs.slurm.client.run_command`."""
+        """Replace `dropbench.jobs.slurm.client.run_command`."""
         self.calls[command[0]] += 1
         return str(getattr(self, f"_{command[0]}")(*command[1:]))
 

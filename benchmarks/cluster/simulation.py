@@ -25,17 +25,17 @@ from sqlalchemy import func, select
 from benchmarks.cluster.nodes import Cluster
 from benchmarks.database import campaign
 from benchmarks.measure import Measurement, within
-from db.schema.connection import reading
-from db.schema.tables import Attempts
-from db.store.store import open_store
-from harness.settings import Settings
-from harness.trials.trial import FINAL_STATES
-from jobs.queue.reconcile import collect
-from jobs.queue.status import read_status
-from jobs.slurm import client, job_states
-from jobs.slurm.profile import Profile
-from jobs.submission.dispatch import Plan
-from jobs.submission.submit import submit
+from dropbench.db.schema.connection import reading
+from dropbench.db.schema.tables import Attempts
+from dropbench.db.store.store import open_store
+from dropbench.harness.settings import Settings
+from dropbench.harness.trials.trial import FINAL_STATES
+from dropbench.jobs.queue.reconcile import collect
+from dropbench.jobs.queue.status import read_status
+from dropbench.jobs.slurm import client, job_states
+from dropbench.jobs.slurm.profile import Profile
+from dropbench.jobs.submission.dispatch import Plan
+from dropbench.jobs.submission.submit import submit
 
 TRIALS, TRIALS_PER_NODE, TRIALS_PER_JOB = 20_000, 1000, 10
 HOUR = 3600.0

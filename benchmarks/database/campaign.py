@@ -9,15 +9,15 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from sqlalchemy import update
 
-from db.schema.connection import writing
-from db.schema.tables import FINAL, Trials
-from db.store.rows import chunks
-from db.store.store import Store, SubmissionRow
-from harness.clock import utc_now_iso
-from harness.regularizers.spec import RegularizerSpec
-from harness.runs.run_directory import RunDirectory
-from harness.settings import Settings
-from harness.trials.trial import DataRef, Trial
+from dropbench.db.schema.connection import writing
+from dropbench.db.schema.tables import FINAL, Trials
+from dropbench.db.store.rows import chunks
+from dropbench.db.store.store import Store, SubmissionRow
+from dropbench.harness.clock import utc_now_iso
+from dropbench.harness.regularizers.spec import RegularizerSpec
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.settings import Settings
+from dropbench.harness.trials.trial import DataRef, Trial
 
 SEEDS = 5
 CURVE = range(0, 400, 100)

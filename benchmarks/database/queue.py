@@ -14,11 +14,11 @@ from tempfile import TemporaryDirectory
 
 from benchmarks.database import campaign
 from benchmarks.measure import Measurement, process, repeat_within, within
-from db.queries.results import results
-from db.store.store import Store, open_store
-from harness.settings import Settings
-from harness.trials.trial import Trial
-from jobs.queue.status import read_status
+from dropbench.db.queries.results import results
+from dropbench.db.store.store import Store, open_store
+from dropbench.harness.settings import Settings
+from dropbench.harness.trials.trial import Trial
+from dropbench.jobs.queue.status import read_status
 
 TRIALS, ACTIVE = 1_000_000, 1000
 ENQUEUED_PER_SECOND, STATUS_SECONDS, RESULTS_SECONDS = 10_000, 1.0, 3.0
@@ -46,7 +46,7 @@ def at_scale(folder: Path, count: int) -> list[Measurement]:
         rows.append(repeat_within(name, RESULTS_SECONDS, lambda: results(store, group_by=GROUP_BY)))
     variables = f"DROPBENCH_DB={settings.database}", f"DROPBENCH_RUNS={settings.runs}"
     for words, limit_s in ((["status"], STATUS_SECONDS), (["results", "--group-by", *GROUP_BY], RESULTS_SECONDS)):
-        command = process("env", *variables, sys.executable, "-m", "harness.cli.main", *words)
+        command = process("env", *variables, sys.executable, "-m", "dropbench.harness.cli.main", *words)
         rows.append(repeat_within(f"dropbench {' '.join(words)}, the whole process", limit_s, command))
     return rows
 

@@ -15,20 +15,20 @@ import yaml
 
 from benchmarks.database import campaign
 from benchmarks.measure import Measurement, process, repeat_within
-from db.queries.compare import compare, read_sides
-from db.queries.rank import rank
-from db.queries.results import results
-from db.report.formats import documents
-from db.report.page.document import page
-from db.report.view.build import build_view
-from db.report.view.view import View
-from db.schema.connection import reading
-from db.store.store import Store, open_store
-from harness.settings import Settings
-from harness.suites.cell import SuiteOptions
-from harness.suites.suite import Suite, load_suite
-from jobs.cli.suite_table import suite_table
-from jobs.queue.request import request_suite
+from dropbench.db.queries.compare import compare, read_sides
+from dropbench.db.queries.rank import rank
+from dropbench.db.queries.results import results
+from dropbench.db.report.formats import documents
+from dropbench.db.report.page.document import page
+from dropbench.db.report.view.build import build_view
+from dropbench.db.report.view.view import View
+from dropbench.db.schema.connection import reading
+from dropbench.db.store.store import Store, open_store
+from dropbench.harness.settings import Settings
+from dropbench.harness.suites.cell import SuiteOptions
+from dropbench.harness.suites.suite import Suite, load_suite
+from dropbench.jobs.cli.suite_table import suite_table
+from dropbench.jobs.queue.request import request_suite
 
 TRIALS = 100_000
 TABLE_SECONDS, PAGE_SECONDS, PAGE_BYTES = 1.0, 10.0, 5 * 10**6
@@ -65,7 +65,15 @@ def at_scale(folder: Path, count: int) -> Iterator[Measurement]:
         yield repeat_within(f"compare dropout with dropkey on TREC; {of}", TABLE_SECONDS, lambda: compared(store))
         yield repeat_within(f"rank; {of}", TABLE_SECONDS, lambda: rank(store))
     places = f"DROPBENCH_DB={settings.database}", f"DROPBENCH_RUNS={settings.runs}"
-    command: tuple[str, ...] = "env", *places, sys.executable, "-m", "harness.cli.main", "report", "quickstart"
+    command: tuple[str, ...] = (
+        "env",
+        *places,
+        sys.executable,
+        "-m",
+        "dropbench.harness.cli.main",
+        "report",
+        "quickstart",
+    )
     yield repeat_within("dropbench report quickstart, the whole process", TABLE_SECONDS, process(*command))
     command = *command, "--format", "html"
     yield repeat_within("dropbench report quickstart --format html, the whole process", PAGE_SECONDS, process(*command))

@@ -18,7 +18,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from benchmarks.attention import RATIO, VARIANTS, Call, ours, stepper
 from benchmarks.measure import Measurement, compare
-from harness.attention.backends import backend, used_backends
+from dropbench.harness.attention.backends import backend, used_backends
 
 LENGTHS = {1024: 32, 4096: 64, 16384: 128}
 """Tokens → rows of their grid."""

@@ -20,8 +20,8 @@ from typing import Any
 import torch
 
 from benchmarks.measure import Measurement
-from harness.attention.kernels.triton_launch import TritonAttention
-from harness.attention.reference.drop_masks import sample_spec
+from dropbench.harness.attention.kernels.triton_launch import TritonAttention
+from dropbench.harness.attention.reference.drop_masks import sample_spec
 
 ROOT = Path(__file__).parents[2]
 BUDGETS = {"fwd_kernel": 4.5, "bwd_dq_kernel": 4.5, "bwd_dkdv_kernel": 4.5, "training step": 20.0}
@@ -80,7 +80,7 @@ class Compiler:
 
 def compile_kernels(attention: TritonAttention, capability: int) -> dict[str, tuple[Any, dict[str, Any]]]:
     """Return the compiled kernels of one call, forward and backward, and their constants."""
-    from harness.attention.kernels import triton_drop_mask, triton_kernels
+    from dropbench.harness.attention.kernels import triton_drop_mask, triton_kernels
 
     compiled: dict[str, tuple[Any, dict[str, Any]]] = {}
     for module, kernels in ((triton_kernels, PASSES), (triton_drop_mask, MASK_KERNELS)):

@@ -22,14 +22,14 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.measure import Measurement, compare
-from harness.runs.run_directory import RunDirectory
-from harness.seeding import derive, seed_all
-from harness.settings import Settings
-from harness.training.data_loading import StepBatches
-from harness.training.regularization import bind_trial
-from harness.training.trainer import Trainer
-from harness.trials.task import TASKS, Task
-from harness.trials.trial import TrialRequest
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.seeding import derive, seed_all
+from dropbench.harness.settings import Settings
+from dropbench.harness.training.data_loading import StepBatches
+from dropbench.harness.training.regularization import bind_trial
+from dropbench.harness.training.trainer import Trainer
+from dropbench.harness.trials.task import TASKS, Task
+from dropbench.harness.trials.trial import TrialRequest
 
 STEPS, ROUNDS = 20, 20
 """Short rounds, and many: the median of twenty ignores what else the machine does at times."""

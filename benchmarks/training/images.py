@@ -18,12 +18,12 @@ from torchvision import transforms
 from torchvision.datasets import ImageFolder
 
 from benchmarks.measure import Measurement, compare
-from harness.settings import Settings
-from harness.training.data_loading import StepBatches, prefetch
-from harness.trials.trial import TrialRequest
-from tasks.data.dataset import SYNTHETIC
-from tasks.images.augmentation import posterize_to_black
-from tasks.images.image_classification import ImageClassification
+from dropbench.harness.settings import Settings
+from dropbench.harness.training.data_loading import StepBatches, prefetch
+from dropbench.harness.trials.trial import TrialRequest
+from dropbench.tasks.data.dataset import SYNTHETIC
+from dropbench.tasks.images.augmentation import posterize_to_black
+from dropbench.tasks.images.image_classification import ImageClassification
 
 CLASSES, PHOTOS, WIDTH, HEIGHT = 2, 40, 500, 375
 """Classes, photos of each, and their size in pixels, the most frequent one of ImageNet."""

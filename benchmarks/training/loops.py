@@ -16,10 +16,10 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import eager_mask
 
 from benchmarks.attention import RATIO, algorithm_1
-from harness.seeding import derive, seed_all
-from harness.training.data_loading import StepBatches
-from harness.trials.optimization import learning_rate
-from harness.trials.task import Task
+from dropbench.harness.seeding import derive, seed_all
+from dropbench.harness.training.data_loading import StepBatches
+from dropbench.harness.trials.optimization import learning_rate
+from dropbench.harness.trials.task import Task
 
 ALGORITHM_1 = "dropkey-algorithm-1"
 """The name of the paper's DropKey among the attention functions of transformers."""

@@ -67,8 +67,8 @@ def main(model: str, spec: str, backend_name: str) -> None:
     """Train for some steps, and print what they took."""
     from benchmarks.training.engine import Bare
     from benchmarks.training.steps import build_task
-    from harness.attention.backends import backend
-    from harness.settings import Settings
+    from dropbench.harness.attention.backends import backend
+    from dropbench.harness.settings import Settings
 
     fields, overrides = MODELS[model]
     with TemporaryDirectory() as folder, backend(backend_name):

@@ -28,13 +28,13 @@ from benchmarks.measure import InProcess, Measurement, compare, serve
 from benchmarks.training import translation
 from benchmarks.training.engine import Ours, Trained
 from benchmarks.training.loops import ALGORITHM_1, Logits, PlainLoop, TimmTraining, register_algorithm_1
-from harness.errors import InputError
-from harness.memory import keep_freed_memory
-from harness.runs.run_directory import RunDirectory
-from harness.settings import Settings
-from harness.training import trainer
-from harness.trials.task import TASKS, Task
-from harness.trials.trial import TrialRequest
+from dropbench.harness.errors import InputError
+from dropbench.harness.memory import keep_freed_memory
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.settings import Settings
+from dropbench.harness.training import trainer
+from dropbench.harness.trials.task import TASKS, Task
+from dropbench.harness.trials.trial import TrialRequest
 
 Run = Callable[[], object]
 Side = Callable[[Settings, str], Run]

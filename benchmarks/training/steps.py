@@ -10,10 +10,10 @@ import torch
 
 from benchmarks.measure import Measurement, compare
 from benchmarks.training.engine import Bare
-from harness.regularizers.spec import parse_spec
-from harness.settings import Settings
-from harness.trials.task import TASKS, Task
-from harness.trials.trial import TrialRequest
+from dropbench.harness.regularizers.spec import parse_spec
+from dropbench.harness.settings import Settings
+from dropbench.harness.trials.task import TASKS, Task
+from dropbench.harness.trials.trial import TrialRequest
 
 LIMIT, ROUNDS = 1.10, 10
 

@@ -12,13 +12,13 @@ from fairseq.data.iterators import GroupedIterator
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.trainer import Trainer
 
-from adapters.libraries.fairseq_models import ARCHITECTURES, TranslationOptions
-from harness.settings import Settings
-from harness.training import trainer
-from harness.training.data_loading import StepBatches, prefetch
-from harness.trials.optimization import set_rate
-from harness.trials.trial import TrialRequest
-from tasks.translation.translation import Translation
+from dropbench.adapters.libraries.fairseq_models import ARCHITECTURES, TranslationOptions
+from dropbench.harness.settings import Settings
+from dropbench.harness.training import trainer
+from dropbench.harness.training.data_loading import StepBatches, prefetch
+from dropbench.harness.trials.optimization import set_rate
+from dropbench.harness.trials.trial import TrialRequest
+from dropbench.tasks.translation.translation import Translation
 
 LIKE_FAIRSEQ = {"order": "fairseq", "lr_schedule": "inverse-sqrt", "model.dropout": 0.0}
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from db.cli.output import Json, opened
-from harness.cli.examples import examples
-from harness.errors import count_of
-from harness.settings import Settings
+from dropbench.db.cli.output import Json, opened
+from dropbench.harness.cli.examples import examples
+from dropbench.harness.errors import count_of
+from dropbench.harness.settings import Settings
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -37,8 +37,8 @@ def rebuild(as_json: Json = False) -> None:
 
     A damaged database file is renamed to NAME.damaged-TIME. Enqueue its trials without a run directory again.
     """
-    from db.store.rebuild import open_undamaged
-    from db.store.rebuild import rebuild as rebuild_from
+    from dropbench.db.store.rebuild import open_undamaged
+    from dropbench.db.store.rebuild import rebuild as rebuild_from
 
     settings = Settings.from_environment()
     with open_undamaged(settings.database) as store, _progress_bar(as_json) as bar:
@@ -63,7 +63,7 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Write every table to its own file."""
-    from db.transfer.export import export as write
+    from dropbench.db.transfer.export import export as write
 
     with opened(Settings.from_environment()) as store:
         files = write(store, folder, kind)
@@ -81,9 +81,9 @@ def import_(
     as_json: Json = False,
 ) -> None:
     """Import results of another database. SOURCE does not change; importing it again is safe."""
-    from db.store.store import open_store
-    from db.transfer.merge import messages, transfer
-    from db.transfer.source import open_source
+    from dropbench.db.store.store import open_store
+    from dropbench.db.transfer.merge import messages, transfer
+    from dropbench.db.transfer.source import open_source
 
     settings = Settings.from_environment()
     with _progress_bar(as_json) as bar, open_source(source, settings.database) as other:
@@ -112,10 +112,10 @@ def sql(
 
     Tables: configs, trials, requests, memberships, submissions, attempts, metrics.
     """
-    from db.report.formats.listing import text_table
-    from db.report.formats.writers import to_json
-    from db.transfer.export import query
-    from harness.cli.table import print_table
+    from dropbench.db.report.formats.listing import text_table
+    from dropbench.db.report.formats.writers import to_json
+    from dropbench.db.transfer.export import query
+    from dropbench.harness.cli.table import print_table
 
     names, rows = query(Settings.from_environment().database, statement)
     if as_json:

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from db.cli.output import opened
-from harness.cli.completion import Item, completer
-from harness.settings import Settings
+from dropbench.db.cli.output import opened
+from dropbench.harness.cli.completion import Item, completer
+from dropbench.harness.settings import Settings
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -18,8 +18,8 @@ MAX_TRIALS = 200
 
 
 def _filters(word: str) -> Iterator[Item]:
-    from db.schema.connection import reading
-    from db.store.filters import COLUMNS, TRIAL_KEYS
+    from dropbench.db.schema.connection import reading
+    from dropbench.db.store.filters import COLUMNS, TRIAL_KEYS
 
     key, comparison, value = re.split("(!?=)", word, maxsplit=1) if "=" in word else (word, "", "")
     with opened(Settings.from_environment()) as store, reading(store.engine) as connection:
@@ -39,7 +39,7 @@ def _words(connection: Connection, word: str) -> Iterator[Item]:
     """Yield states, suites and, from their first character on, trials."""
     from sqlalchemy import text
 
-    from harness.suites.suite import suite_names
+    from dropbench.harness.suites.suite import suite_names
 
     yield from ((name, "") for name in ("not", *_values(connection, "state"), *suite_names()))
     if re.fullmatch("[0-9a-f]+", word):
@@ -53,9 +53,9 @@ def _values(connection: Connection, key: str) -> list[str]:
     """Return the values of a key in the database."""
     from sqlalchemy import select
 
-    from db.schema.tables import Configs, Requests, Trials
-    from db.store.filters import COLUMNS
-    from harness.trials.trial import TRIAL_STATES
+    from dropbench.db.schema.tables import Configs, Requests, Trials
+    from dropbench.db.store.filters import COLUMNS
+    from dropbench.harness.trials.trial import TRIAL_STATES
 
     if key == "state":
         return list(TRIAL_STATES)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
-from harness.errors import InputError
+from dropbench.harness.errors import InputError
 
 if TYPE_CHECKING:
-    from db.report.view.view import View
-    from db.store.store import Store
-    from harness.cli.text_table import TextTable
-    from harness.settings import Settings
+    from dropbench.db.report.view.view import View
+    from dropbench.db.store.store import Store
+    from dropbench.harness.cli.text_table import TextTable
+    from dropbench.harness.settings import Settings
 
 RowsFormat = Literal["table", "json", "md", "csv", "tex", "parquet"]
 """The formats of rows of results."""
@@ -37,10 +37,10 @@ Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="PATH", h
 
 def opened(settings: Settings) -> Store:
     """Open the database, or a private empty one if it does not exist: reading creates no file."""
-    from db.reference.load import private_database
-    from db.schema.connection import connect
-    from db.schema.tables import METADATA
-    from db.store.store import Store, open_store
+    from dropbench.db.reference.load import private_database
+    from dropbench.db.schema.connection import connect
+    from dropbench.db.schema.tables import METADATA
+    from dropbench.db.store.store import Store, open_store
 
     url = connect(settings.database).url
     if url.get_backend_name() != "sqlite" or not url.database or Path(url.database).exists():
@@ -57,8 +57,8 @@ def split(values: list[str] | None) -> list[str]:
 
 def show(table: TextTable, output: Path | None = None, width: int | None = None) -> None:
     """Print a table on the terminal, or write it to a file; `width` as for `to_text`."""
-    from harness.cli.table import print_table
-    from harness.cli.text_table import to_text
+    from dropbench.harness.cli.table import print_table
+    from dropbench.harness.cli.text_table import to_text
 
     if output is None:
         return print_table(table, width)
@@ -67,7 +67,7 @@ def show(table: TextTable, output: Path | None = None, width: int | None = None)
 
 def show_suite_table(view: View, output: Path | None = None) -> None:
     """Print the table of a suite in the layout that fits the terminal, or write it to a file."""
-    from db.report.formats.layout import fitting_grid
+    from dropbench.db.report.formats.layout import fitting_grid
 
     width = get_terminal_size().columns if output is None else FILE_WIDTH
     show(fitting_grid(view, width), output, width)
@@ -75,7 +75,7 @@ def show_suite_table(view: View, output: Path | None = None) -> None:
 
 def emit(content: str | bytes, output: Path | None) -> None:
     """Print text, or write a file atomically."""
-    from harness.files import write_atomic
+    from dropbench.harness.files import write_atomic
 
     if output is None:
         return typer.echo(content)
@@ -104,7 +104,7 @@ def print_rows(
     empty: str,
 ) -> None:
     """Print rows; `table` returns their readable form."""
-    from db.report.formats import writers
+    from dropbench.db.report.formats import writers
 
     if kind == "parquet":
         emit(writers.to_parquet(rows), output)

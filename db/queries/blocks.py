@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Text, cast, select
 
-from db.schema.tables import Configs
-from db.store.filters import Filter
-from harness.files import canonical_json
+from dropbench.db.schema.tables import Configs
+from dropbench.db.store.filters import Filter
+from dropbench.harness.files import canonical_json
 
 Name = tuple[Any, ...]
 """A regularizer, followed by the values of the keys that split it."""

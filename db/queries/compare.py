@@ -10,16 +10,16 @@ from typing import Any
 
 from sqlalchemy import Connection, Text, cast, select
 
-from db.queries.declarations import directed_metric
-from db.queries.groups import COLUMNS, GroupKeys, configs, resolve_names, seed_values
-from db.queries.marks import VERSIONED, all_versions, mark_text, marks_of, trial_labels
-from db.queries.results import sort_key
-from db.queries.statistics import paired_t_test, summarize
-from db.schema.tables import Configs
-from db.statistics.corrections import SIGNIFICANCE, benjamini_hochberg, holm
-from db.store import filters
-from db.store.rows import Row
-from harness.trials.metric import MetricName
+from dropbench.db.queries.declarations import directed_metric
+from dropbench.db.queries.groups import COLUMNS, GroupKeys, configs, resolve_names, seed_values
+from dropbench.db.queries.marks import VERSIONED, all_versions, mark_text, marks_of, trial_labels
+from dropbench.db.queries.results import sort_key
+from dropbench.db.queries.statistics import paired_t_test, summarize
+from dropbench.db.schema.tables import Configs
+from dropbench.db.statistics.corrections import SIGNIFICANCE, benjamini_hochberg, holm
+from dropbench.db.store import filters
+from dropbench.db.store.rows import Row
+from dropbench.harness.trials.metric import MetricName
 
 Key = tuple[str, ...]
 """The path of a leaf in a configuration."""
@@ -41,7 +41,8 @@ class Side:
     """The trials of one filter, by configuration.
 
     Attributes:
-        configs: the columns of `db.queries.groups.COLUMNS`, the mark (`db.queries.marks`) and perhaps the libraries.
+        configs: the columns of `dropbench.db.queries.groups.COLUMNS`, the mark (`dropbench.db.queries.marks`) and
+            perhaps the libraries.
         values: by metric, configuration and seed.
         config_json: the complete configurations as JSON.
     """

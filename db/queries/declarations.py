@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from harness.errors import InputError
-from harness.regularizers.spec import same_regularizer
-from harness.suites.cell import Cell
-from harness.suites.suite import Suite, load_suite
-from harness.trials.metric import Metric, MetricName
-from harness.trials.task import spec_of
-from harness.trials.trial import TrialRequest
+from dropbench.harness.errors import InputError
+from dropbench.harness.regularizers.spec import same_regularizer
+from dropbench.harness.suites.cell import Cell
+from dropbench.harness.suites.suite import Suite, load_suite
+from dropbench.harness.trials.metric import Metric, MetricName
+from dropbench.harness.trials.task import spec_of
+from dropbench.harness.trials.trial import TrialRequest
 
 
 @cache
@@ -46,7 +46,7 @@ class Published:
         return self._suite(name)[0]
 
     def value(self, config: Mapping[str, Any], metric: str | None) -> float | None:
-        """Return the published value of a configuration (a row of `db.queries.results.results`) and metric.
+        """Return the published value of a configuration (a row of `dropbench.db.queries.results.results`) and metric.
 
         None for synthetic data, on which the source did not measure.
         """

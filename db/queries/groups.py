@@ -1,4 +1,4 @@
-"""Groups of trials with their states and final values, from which `db.queries.results` makes rows."""
+"""Groups of trials with their states and final values, from which `dropbench.db.queries.results` makes rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, Text, cast, func, select
 
-from db.queries.marks import (
+from dropbench.db.queries.marks import (
     data_sets,
     flatten,
     mark_column,
@@ -20,13 +20,13 @@ from db.queries.marks import (
     result_versions_differ,
     trial_labels,
 )
-from db.schema.reference import ORIGIN
-from db.schema.tables import FINAL, Configs, Metrics, Trials
-from db.store.filters import Filter, final_names
-from db.store.requests import MEMBERS
-from db.store.rows import in_list
-from harness.errors import InputError, unknown_name
-from harness.trials.metric import TEST, MetricName
+from dropbench.db.schema.reference import ORIGIN
+from dropbench.db.schema.tables import FINAL, Configs, Metrics, Trials
+from dropbench.db.store.filters import Filter, final_names
+from dropbench.db.store.requests import MEMBERS
+from dropbench.db.store.rows import in_list
+from dropbench.harness.errors import InputError, unknown_name
+from dropbench.harness.trials.metric import TEST, MetricName
 
 COLUMNS = ("task", "data", "fingerprint", "model", "regularizer", "params", "schedule", "align", "preset", "overrides",
            "result_versions")  # fmt: skip
@@ -210,7 +210,7 @@ def grouped(
     Args:
         connection: a read transaction.
         filter: the filter.
-        group_by: the keys of the labels, as of `db.queries.results.results`; none: suite and configuration.
+        group_by: the keys of the labels, as of `dropbench.db.queries.results.results`; none: suite and configuration.
         metrics: names, or ``all``; none: those of the test set.
 
     Raises:

@@ -12,18 +12,18 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, case, func, null, select
 
-from db.schema.reference import Details, has_reference
-from db.schema.tables import Configs, Trials
-from db.store.filters import distinct_values
-from db.store.rows import in_list
-from harness.errors import InputError
-from harness.regularizers.spec import part_names
-from harness.runs.run_directory import Runs
-from harness.settings import Settings
-from harness.suites.suite import SYNTHETIC
-from harness.trials.result_versions import version_note
-from harness.trials.task import SUBSET
-from harness.trials.trial import Trial
+from dropbench.db.schema.reference import Details, has_reference
+from dropbench.db.schema.tables import Configs, Trials
+from dropbench.db.store.filters import distinct_values
+from dropbench.db.store.rows import in_list
+from dropbench.harness.errors import InputError
+from dropbench.harness.regularizers.spec import part_names
+from dropbench.harness.runs.run_directory import Runs
+from dropbench.harness.settings import Settings
+from dropbench.harness.suites.suite import SYNTHETIC
+from dropbench.harness.trials.result_versions import version_note
+from dropbench.harness.trials.task import SUBSET
+from dropbench.harness.trials.trial import Trial
 
 VERSIONED = ("task", "model", "regularizer", "result_versions")
 """The columns of a configuration that `all_versions` takes."""

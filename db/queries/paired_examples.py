@@ -1,7 +1,7 @@
 """Paired tests over the examples of a test set: two methods that predicted the same examples.
 
 They measure the uncertainty from a finite test set. The uncertainty from training seeds is that of
-`db.queries.statistics.paired_t_test`.
+`dropbench.db.queries.statistics.paired_t_test`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from db.statistics.corrections import SIGNIFICANCE
+from dropbench.db.statistics.corrections import SIGNIFICANCE
 
 MAX_BATCH = 2**22
 """Numbers that a batch of resamples holds, 32 MB."""

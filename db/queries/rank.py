@@ -11,24 +11,32 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from db.queries.blocks import BASELINE, Block, Name, condition_versions, name_of, split_keys, weights_and_plugins
-from db.queries.declarations import directed_metric, metrics_of
-from db.queries.groups import COLUMNS, GroupKeys, configs, resolve_names
-from db.queries.marks import marks_of, result_versions_differ, trial_labels
-from db.queries.results import sort_key
-from db.queries.statistics import MIN_PAIRS, mean_of, paired_t_test, summarize
-from db.schema.connection import reading
-from db.schema.tables import Configs
-from db.statistics.complete_part import largest_complete
-from db.statistics.corrections import holm
-from db.statistics.evidence import against_baseline, post_hoc, profiles
-from db.statistics.ranks import MIN_BLOCKS, MIN_METHODS, friedman, ranks_of
-from db.store import filters
-from db.store.rows import Row
-from db.store.store import Store
-from harness.errors import unknown_name
-from harness.files import canonical_json
-from harness.trials.metric import Metric, MetricName
+from dropbench.db.queries.blocks import (
+    BASELINE,
+    Block,
+    Name,
+    condition_versions,
+    name_of,
+    split_keys,
+    weights_and_plugins,
+)
+from dropbench.db.queries.declarations import directed_metric, metrics_of
+from dropbench.db.queries.groups import COLUMNS, GroupKeys, configs, resolve_names
+from dropbench.db.queries.marks import marks_of, result_versions_differ, trial_labels
+from dropbench.db.queries.results import sort_key
+from dropbench.db.queries.statistics import MIN_PAIRS, mean_of, paired_t_test, summarize
+from dropbench.db.schema.connection import reading
+from dropbench.db.schema.tables import Configs
+from dropbench.db.statistics.complete_part import largest_complete
+from dropbench.db.statistics.corrections import holm
+from dropbench.db.statistics.evidence import against_baseline, post_hoc, profiles
+from dropbench.db.statistics.ranks import MIN_BLOCKS, MIN_METHODS, friedman, ranks_of
+from dropbench.db.store import filters
+from dropbench.db.store.rows import Row
+from dropbench.db.store.store import Store
+from dropbench.harness.errors import unknown_name
+from dropbench.harness.files import canonical_json
+from dropbench.harness.trials.metric import Metric, MetricName
 
 Runs = dict[Name, list[list[float]]]
 """Values over seeds of each configuration of each regularizer, in a block."""
@@ -46,7 +54,7 @@ class Ranking:
             one), groups (letters; regularizers that share one do not differ by Nemenyi's test), improvement (mean over
             the blocks, relative to `BASELINE`, in percent, positive is better), low and high (its 95 % t interval over
             the blocks), no_interval (why there is none), p_value, p_holm (corrected for the number of regularizers),
-            and the columns of `db.statistics.evidence`.
+            and the columns of `dropbench.db.statistics.evidence`.
         blocks: number of blocks in which all ranked regularizers have a result.
         left_out: the other blocks, each with the reason.
         left_out_regularizers: those that are not ranked, each with the number of blocks in which it has a result.
@@ -84,7 +92,7 @@ def rank(
 
     Args:
         store: the database.
-        words: a filter (`db.store.filters`).
+        words: a filter (`dropbench.db.store.filters`).
         metrics: as of `results.results`; default: each task's selection metric, on the test set.
         by: parameters of regularizers, ``schedule`` or ``align``; each value counts as a regularizer of its own, as
             do a regularizer's result versions, and the values of its parameters that are words, such as ``rescale``.

@@ -9,17 +9,17 @@ from typing import Any
 
 from sqlalchemy import Connection, func, select
 
-from db.queries.declarations import Published
-from db.queries.groups import Group, Groups, Pool, grouped
-from db.queries.marks import mark_text
-from db.queries.statistics import AGGREGATES, DEFAULT_AGGREGATES, aggregate
-from db.schema.connection import reading
-from db.schema.tables import FINAL, Configs, Metrics, Trials
-from db.store import filters
-from db.store.rows import Row, in_list
-from db.store.store import Store
-from harness.errors import count_of, unknown_name
-from harness.trials.metric import TEST, MetricName
+from dropbench.db.queries.declarations import Published
+from dropbench.db.queries.groups import Group, Groups, Pool, grouped
+from dropbench.db.queries.marks import mark_text
+from dropbench.db.queries.statistics import AGGREGATES, DEFAULT_AGGREGATES, aggregate
+from dropbench.db.schema.connection import reading
+from dropbench.db.schema.tables import FINAL, Configs, Metrics, Trials
+from dropbench.db.store import filters
+from dropbench.db.store.rows import Row, in_list
+from dropbench.db.store.store import Store
+from dropbench.harness.errors import count_of, unknown_name
+from dropbench.harness.trials.metric import TEST, MetricName
 
 STATE_PRIORITY = ("failed", "running", "submitted", "queued", "cancelled", "skipped", "succeeded")
 """If the states of seeds differ, the first of these is the configuration's."""
@@ -55,11 +55,11 @@ def results(
 
     Args:
         store: the database.
-        words: a filter (`db.store.filters`).
+        words: a filter (`dropbench.db.store.filters`).
         ids: only these trials.
         metrics: names, ``accuracy`` for the test set, ``all`` for every final value; default: those of the test set.
         group_by: columns of a configuration, ``suite``, ``seed``, parameters of regularizers, or overrides.
-        aggregates: the aggregates over seeds (`db.queries.statistics`).
+        aggregates: the aggregates over seeds (`dropbench.db.queries.statistics`).
 
     Returns:
         suite, task, data, fingerprint, model, regularizer, params, schedule, align, preset, overrides, result_versions

@@ -10,7 +10,7 @@ from functools import lru_cache
 from itertools import chain
 from operator import mul
 
-from harness.errors import unknown_name
+from dropbench.harness.errors import unknown_name
 
 MIN_PAIRS = 3
 """Pairs below which there is neither an interval nor a p-value; two would make either meaningless."""

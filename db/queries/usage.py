@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 from sqlalchemy import select
 
-from db.schema.connection import reading
-from db.schema.tables import Attempts, Submissions
-from db.store.requests import MEMBERS
-from db.store.store import Store
-from harness.cli.text_table import TextTable
+from dropbench.db.schema.connection import reading
+from dropbench.db.schema.tables import Attempts, Submissions
+from dropbench.db.store.requests import MEMBERS
+from dropbench.db.store.store import Store
+from dropbench.harness.cli.text_table import TextTable
 
 By = Literal["suite", "user", "attempt"]
 

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from harness.errors import InputError
+from dropbench.harness.errors import InputError
 
 FORMAT = 2
 """Version of the form of the file: the first number of its metadata's version."""

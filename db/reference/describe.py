@@ -11,13 +11,13 @@ from typing import Any
 
 from sqlalchemy import select
 
-from db.schema.connection import reading
-from db.schema.reference import Details, has_reference
-from db.schema.tables import Trials
-from db.store.rows import in_list
-from db.store.store import Store
-from harness.errors import InputError, count_of
-from harness.files import read_json
+from dropbench.db.schema.connection import reading
+from dropbench.db.schema.reference import Details, has_reference
+from dropbench.db.schema.tables import Trials
+from dropbench.db.store.rows import in_list
+from dropbench.db.store.store import Store
+from dropbench.harness.errors import InputError, count_of
+from dropbench.harness.files import read_json
 
 MAX_OWN = 20
 """Run directories of the user's that are tried: those of an imported database are elsewhere."""

@@ -12,17 +12,17 @@ from sqlalchemy import Connection, Engine, create_engine, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import StaticPool
 
-from db.reference.archive import EXPECTED, SHIPPED, unpack
-from db.reference.predictions import check_predictions
-from db.schema.connection import disposed_on_error
-from db.schema.reference import TABLES, Details
-from db.schema.tables import FINAL, METADATA
-from db.store.rows import chunks
-from db.store.store import Store
-from db.transfer.source import BATCH_SIZE, Source
-from db.transfer.validation import WrongRowError, check_row, check_trial
-from harness.errors import InputError
-from harness.files import read_bytes
+from dropbench.db.reference.archive import EXPECTED, SHIPPED, unpack
+from dropbench.db.reference.predictions import check_predictions
+from dropbench.db.schema.connection import disposed_on_error
+from dropbench.db.schema.reference import TABLES, Details
+from dropbench.db.schema.tables import FINAL, METADATA
+from dropbench.db.store.rows import chunks
+from dropbench.db.store.store import Store
+from dropbench.db.transfer.source import BATCH_SIZE, Source
+from dropbench.db.transfer.validation import WrongRowError, check_row, check_trial
+from dropbench.harness.errors import InputError
+from dropbench.harness.files import read_bytes
 
 REFERENCE = "reference"
 """The location of the results that are shipped with the package."""

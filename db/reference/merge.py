@@ -8,11 +8,11 @@ from typing import Any
 
 from sqlalchemy import JSON, Connection, Text, cast, func, insert, literal, select
 
-from db.reference.load import open_reference, private_database
-from db.schema.connection import disposed_on_error, reading
-from db.schema.reference import PREFIX, TABLES, Details
-from db.schema.tables import METADATA, Configs, Requests, Submissions, Trials
-from db.store.store import Store
+from dropbench.db.reference.load import open_reference, private_database
+from dropbench.db.schema.connection import disposed_on_error, reading
+from dropbench.db.schema.reference import PREFIX, TABLES, Details
+from dropbench.db.schema.tables import METADATA, Configs, Requests, Submissions, Trials
+from dropbench.db.store.store import Store
 
 BATCH_SIZE = 10_000
 """Rows in memory at a time."""
@@ -25,8 +25,8 @@ _IDS = ("trial_id", "config_id", "request", "trial")
 def opened_with(own: Store, location: str | None) -> Iterator[Store]:
     """Open a database with the user's trials and those of a reference; None: only the user's.
 
-    Reference trials have ids and configurations of their own (`db.schema.reference`), so that no query averages them
-    with the user's. Raises InputError as `db.reference.load.open_reference` does.
+    Reference trials have ids and configurations of their own (`dropbench.db.schema.reference`), so that no query
+    averages them with the user's. Raises InputError as `dropbench.db.reference.load.open_reference` does.
     """
     if location is None:
         yield own

@@ -8,14 +8,14 @@ from typing import Any
 
 from sqlalchemy import Connection, insert, select
 
-from db.schema.connection import reading
-from db.schema.reference import Examples, Predicted
-from db.schema.tables import Trials
-from db.store.store import Store
-from db.transfer.validation import WrongRowError
-from harness.errors import InputError
-from harness.predictions.schema import ID, Header, Predictions, Row, check_header, content_id
-from harness.validation import validated
+from dropbench.db.schema.connection import reading
+from dropbench.db.schema.reference import Examples, Predicted
+from dropbench.db.schema.tables import Trials
+from dropbench.db.store.store import Store
+from dropbench.db.transfer.validation import WrongRowError
+from dropbench.harness.errors import InputError
+from dropbench.harness.predictions.schema import ID, Header, Predictions, Row, check_header, content_id
+from dropbench.harness.validation import validated
 
 COLUMNS = {"target": "class", "prediction": "class", "correct": "number"}
 """The columns that are kept, with their kinds."""

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, OperationalError, SAWarning
 
-from harness.errors import InputError
+from dropbench.harness.errors import InputError
 
 BUSY_TIMEOUT_S = 30
 

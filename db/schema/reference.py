@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 from sqlalchemy import Column, Connection, Integer, MetaData, Table, Text, case, select
 
-from db.schema.tables import Id, Trials
+from dropbench.db.schema.tables import Id, Trials
 
 Origin = Literal["own", "reference"]
 ORIGINS: tuple[Origin, ...] = get_args(Origin)
@@ -47,7 +47,8 @@ Examples = Table(
 )
 """The examples of a split of a data set, of which several trials have predictions.
 
-`examples_id`: a digest of the other columns. `header`: JSON of a `harness.predictions.schema.Header` without the trial.
+`examples_id`: a digest of the other columns. `header`: JSON of a `dropbench.harness.predictions.schema.Header` without
+the trial.
 `ids`: digests of the examples' content, separated by spaces. `targets`: a JSON list of the numbers of their classes.
 """
 

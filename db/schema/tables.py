@@ -106,7 +106,7 @@ Requests = Table(
 )
 """Requests of users, as in the files ``requests/<id>.json`` next to the run directories.
 
-`suite`: NULL for a request without one. `content`: `harness.suites.request.Request` as JSON.
+`suite`: NULL for a request without one. `content`: `dropbench.harness.suites.request.Request` as JSON.
 """
 
 Memberships = Table(

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from sqlalchemy import Connection, Engine, inspect, text
 
-from db.schema.connection import damaged, database_name, reading, translate_errors
-from db.schema.tables import REVISION
-from harness.errors import InputError
+from dropbench.db.schema.connection import damaged, database_name, reading, translate_errors
+from dropbench.db.schema.tables import REVISION
+from dropbench.harness.errors import InputError
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 

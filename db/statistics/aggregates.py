@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from db.statistics.corrections import SIGNIFICANCE
+from dropbench.db.statistics.corrections import SIGNIFICANCE
 
 Array = NDArray[np.float64]
 DRAWS = 2000

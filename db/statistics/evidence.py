@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from db.statistics.aggregates import performance_profile, probability_of_improvement, stratified_bootstrap
-from db.statistics.bayesian import bayesian_signed_rank
-from db.statistics.corrections import SIGNIFICANCE
-from db.statistics.ranks import critical_difference, groups, letters, nemenyi, wilcoxon_holm
+from dropbench.db.statistics.aggregates import performance_profile, probability_of_improvement, stratified_bootstrap
+from dropbench.db.statistics.bayesian import bayesian_signed_rank
+from dropbench.db.statistics.corrections import SIGNIFICANCE
+from dropbench.db.statistics.ranks import critical_difference, groups, letters, nemenyi, wilcoxon_holm
 
 ZONE = 1.0
 """Half the width of the zone of practical equivalence, in percent of the baseline's value (Benavoli et al. 2017)."""

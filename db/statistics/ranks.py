@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from db.statistics.corrections import SIGNIFICANCE, holm
+from dropbench.db.statistics.corrections import SIGNIFICANCE, holm
 
 Matrix = NDArray[np.float64]
 

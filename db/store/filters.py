@@ -29,15 +29,15 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Float, Text, cast, false, func, not_, or_, select, type_coerce
 
-from db.schema.reference import ORIGIN, ORIGINS
-from db.schema.tables import FINAL, Configs, Metrics, Trials
-from db.store.requests import in_suites, suites_of
-from db.store.rows import in_list
-from harness.errors import InputError, check_text, unknown_name
-from harness.regularizers.composition import SEPARATOR
-from harness.regularizers.spec import Scalar, parse_scalar, part_names, same_regularizer
-from harness.trials.metric import MetricName
-from harness.trials.trial import TRIAL_STATES
+from dropbench.db.schema.reference import ORIGIN, ORIGINS
+from dropbench.db.schema.tables import FINAL, Configs, Metrics, Trials
+from dropbench.db.store.requests import in_suites, suites_of
+from dropbench.db.store.rows import in_list
+from dropbench.harness.errors import InputError, check_text, unknown_name
+from dropbench.harness.regularizers.composition import SEPARATOR
+from dropbench.harness.regularizers.spec import Scalar, parse_scalar, part_names, same_regularizer
+from dropbench.harness.trials.metric import MetricName
+from dropbench.harness.trials.trial import TRIAL_STATES
 
 COLUMNS = ("task", "data", "fingerprint", "model", "regularizer", "schedule", "align", "preset")
 
@@ -169,7 +169,7 @@ class _Parser:
             if self.connection.scalar(select(Trials.c.id).where(clause).limit(1)):
                 return clause
         # A suite without trials in the database matches nothing; any other word is an error.
-        from harness.suites.suite import suite_names
+        from dropbench.harness.suites.suite import suite_names
 
         names = suite_names()
         if word in names:

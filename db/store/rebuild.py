@@ -9,14 +9,14 @@ from pathlib import Path
 
 from sqlalchemy import make_url
 
-from db.schema.connection import DamagedDatabaseError
-from db.store.rows import check_content
-from db.store.run_record import RunRecord, read_run_record
-from db.store.store import Store, open_store
-from harness.clock import utc_now_iso
-from harness.errors import InputError
-from harness.runs.run_directory import Runs
-from harness.suites.request import Request, read_request, request_files
+from dropbench.db.schema.connection import DamagedDatabaseError
+from dropbench.db.store.rows import check_content
+from dropbench.db.store.run_record import RunRecord, read_run_record
+from dropbench.db.store.store import Store, open_store
+from dropbench.harness.clock import utc_now_iso
+from dropbench.harness.errors import InputError
+from dropbench.harness.runs.run_directory import Runs
+from dropbench.harness.suites.request import Request, read_request, request_files
 
 BATCH_SIZE = 200
 

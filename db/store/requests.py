@@ -7,10 +7,10 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, select, update
 
-from db.schema.reference import Origin, origin_of, stored_id
-from db.schema.tables import Memberships, Requests
-from db.store.rows import in_list, insert_rows
-from harness.suites.request import Request
+from dropbench.db.schema.reference import Origin, origin_of, stored_id
+from dropbench.db.schema.tables import Memberships, Requests
+from dropbench.db.store.rows import in_list, insert_rows
+from dropbench.harness.suites.request import Request
 
 MEMBERS = (
     select(Requests.c.suite, Memberships.c.trial)
@@ -40,7 +40,8 @@ def add_requests(connection: Connection, requests: Iterable[Request]) -> int:
 def load_requests(connection: Connection, *clauses: ColumnElement[bool]) -> list[tuple[Origin, Request]]:
     """Return the requests that match, the newest first, each with the origin of its trials.
 
-    The requests of a reference name its trials by the ids that they have in this database (`db.schema.reference`).
+    The requests of a reference name its trials by the ids that they have in this database
+    (`dropbench.db.schema.reference`).
     """
     query = select(Requests.c.id, Requests.c.content).where(*clauses)
     rows = connection.execute(query.order_by(Requests.c.created_at.desc(), Requests.c.id))

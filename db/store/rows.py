@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 from sqlalchemy import JSON, ColumnElement, Connection, Table, bindparam, cast, delete, func, insert, select, update
 from sqlalchemy.engine import Engine
 
-from db.schema.connection import damaged, reading
-from db.schema.tables import FINAL, METADATA, Attempts, Configs, Metrics, Trials
-from db.store.run_record import RunRecord
-from harness.clock import utc_now_iso
-from harness.trials.trial import Trial
+from dropbench.db.schema.connection import damaged, reading
+from dropbench.db.schema.tables import FINAL, METADATA, Attempts, Configs, Metrics, Trials
+from dropbench.db.store.run_record import RunRecord
+from dropbench.harness.clock import utc_now_iso
+from dropbench.harness.trials.trial import Trial
 
 T = TypeVar("T")
 Row = dict[str, Any]

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from db.schema.tables import FINAL
-from harness.errors import InputError
-from harness.files import read_json
-from harness.runs.attempt_record import AttemptRecord
-from harness.runs.run_directory import RunDirectory
-from harness.trials.trial import Trial, TrialState
+from dropbench.db.schema.tables import FINAL
+from dropbench.harness.errors import InputError
+from dropbench.harness.files import read_json
+from dropbench.harness.runs.attempt_record import AttemptRecord
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.trials.trial import Trial, TrialState
 
 NEXT_STATE: dict[str, TrialState] = {"failed": "failed", "cancelled": "cancelled"}
 """State of the last attempt → state of the trial; "queued" for all others, including "succeeded" without a result."""

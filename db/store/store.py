@@ -12,17 +12,17 @@ from typing import Any, Literal, Self
 from sqlalchemy import Connection, Engine, func, insert, select, update
 from sqlalchemy.exc import DatabaseError
 
-from db.schema import upgrade
-from db.schema.connection import connect, disposed_on_error, reading, translate_errors, writing
-from db.schema.tables import Attempts, Configs, Submissions, Trials
-from db.store import filters
-from db.store.requests import MEMBERS, add_requests
-from db.store.rows import add_configs, add_trials, check_content, chunks, in_list, load_trial, record
-from db.store.run_record import RunRecord
-from harness.clock import utc_now_iso
-from harness.errors import InputError
-from harness.suites.request import Request
-from harness.trials.trial import FINAL_STATES, TRIAL_STATES, Trial, TrialState
+from dropbench.db.schema import upgrade
+from dropbench.db.schema.connection import connect, disposed_on_error, reading, translate_errors, writing
+from dropbench.db.schema.tables import Attempts, Configs, Submissions, Trials
+from dropbench.db.store import filters
+from dropbench.db.store.requests import MEMBERS, add_requests
+from dropbench.db.store.rows import add_configs, add_trials, check_content, chunks, in_list, load_trial, record
+from dropbench.db.store.run_record import RunRecord
+from dropbench.harness.clock import utc_now_iso
+from dropbench.harness.errors import InputError
+from dropbench.harness.suites.request import Request
+from dropbench.harness.trials.trial import FINAL_STATES, TRIAL_STATES, Trial, TrialState
 
 BULK = 20_000
 """Trials that are enqueued at a time; the larger, the more of them are adjacent in the tables."""

@@ -17,12 +17,12 @@ from sqlalchemy import JSON, Connection, Engine, Table, create_engine, select, t
 from sqlalchemy.exc import DBAPIError, ResourceClosedError
 from sqlalchemy.pool import NullPool, SingletonThreadPool
 
-from db.schema.connection import BUSY_TIMEOUT_S, connect, reading, translate_errors
-from db.schema.tables import METADATA
-from db.store.rows import Row
-from db.store.store import Store
-from harness.errors import InputError
-from harness.files import atomic_file
+from dropbench.db.schema.connection import BUSY_TIMEOUT_S, connect, reading, translate_errors
+from dropbench.db.schema.tables import METADATA
+from dropbench.db.store.rows import Row
+from dropbench.db.store.store import Store
+from dropbench.harness.errors import InputError
+from dropbench.harness.files import atomic_file
 
 _READ_ACTIONS = {getattr(sqlite3, f"SQLITE_{name}") for name in ["SELECT", "READ", "FUNCTION", "RECURSIVE", "PRAGMA"]}
 

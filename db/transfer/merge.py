@@ -8,13 +8,13 @@ from typing import Any
 
 from sqlalchemy import Connection, insert, select
 
-from db.schema.connection import writing
-from db.schema.tables import FINAL, Metrics, Submissions, Trials
-from db.store.rows import Row, attempts_of, chunks, finals_of, metric_row, record
-from db.store.run_record import RunRecord
-from db.store.store import Store
-from db.transfer.source import BATCH_SIZE, Source
-from db.transfer.validation import WrongRowError, check_request, check_row, check_trial
+from dropbench.db.schema.connection import writing
+from dropbench.db.schema.tables import FINAL, Metrics, Submissions, Trials
+from dropbench.db.store.rows import Row, attempts_of, chunks, finals_of, metric_row, record
+from dropbench.db.store.run_record import RunRecord
+from dropbench.db.store.store import Store
+from dropbench.db.transfer.source import BATCH_SIZE, Source
+from dropbench.db.transfer.validation import WrongRowError, check_request, check_row, check_trial
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,12 @@ from typing import Any
 from sqlalchemy import Connection, Engine, Select, Text, select, type_coerce
 from sqlalchemy.exc import DBAPIError
 
-from db.schema import upgrade
-from db.schema.connection import connect, database_name, disposed_on_error
-from db.schema.tables import REVISION, Attempts, Configs, Metrics, Requests, Submissions, Trials
-from db.store.rows import Row, chunks
-from db.transfer.export import read_only
-from harness.errors import InputError
+from dropbench.db.schema import upgrade
+from dropbench.db.schema.connection import connect, database_name, disposed_on_error
+from dropbench.db.schema.tables import REVISION, Attempts, Configs, Metrics, Requests, Submissions, Trials
+from dropbench.db.store.rows import Row, chunks
+from dropbench.db.transfer.export import read_only
+from dropbench.harness.errors import InputError
 
 BATCH_SIZE = 100
 """Trials in memory at a time, with their curves."""
@@ -55,7 +55,7 @@ class Source:
 
     def trials(self, ids: Sequence[Any]) -> list[SourceTrial]:
         """Return these trials with their rows of all tables."""
-        config = type_coerce(Configs.c.config, Text)  # invalid JSON is reported by `db.transfer.validation`
+        config = type_coerce(Configs.c.config, Text)  # invalid JSON is reported by `dropbench.db.transfer.validation`
         query = select(Trials, config.label("config")).outerjoin(Configs).where(Trials.c.id.in_(ids))
         by_id = {row["id"]: SourceTrial(config=row.pop("config"), row=row) for row in self._rows(query)}
         for table, name, order in (

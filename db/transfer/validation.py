@@ -12,14 +12,14 @@ from typing import Any, get_args
 from pydantic import ValidationError
 from sqlalchemy import BigInteger, Column, Table
 
-from db.schema.tables import FINAL, Attempts, Metrics, Submissions, Trials
-from db.store.rows import Row, load_trial
-from db.store.run_record import RunRecord
-from db.transfer.source import SourceTrial
-from harness.errors import InputError
-from harness.runs.attempt_record import AttemptState
-from harness.suites.request import Request
-from harness.trials.trial import TRIAL_STATES, Trial
+from dropbench.db.schema.tables import FINAL, Attempts, Metrics, Submissions, Trials
+from dropbench.db.store.rows import Row, load_trial
+from dropbench.db.store.run_record import RunRecord
+from dropbench.db.transfer.source import SourceTrial
+from dropbench.harness.errors import InputError
+from dropbench.harness.runs.attempt_record import AttemptState
+from dropbench.harness.suites.request import Request
+from dropbench.harness.trials.trial import TRIAL_STATES, Trial
 
 _CHOICES = {Trials.name: TRIAL_STATES, Attempts.name: get_args(AttemptState), Submissions.name: ("ended",)}
 """Valid values of the columns `state`, by table."""

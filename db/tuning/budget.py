@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from db.statistics.tuning_budget import expected_best
-from db.tuning.select import Selection
+from dropbench.db.statistics.tuning_budget import expected_best
+from dropbench.db.tuning.select import Selection
 
 
 def expected_dev(selection: Selection) -> list[float] | None:

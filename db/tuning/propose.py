@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy
 
-from db.queries.statistics import summarize
-from db.schema.connection import reading
-from db.schema.tables import FINAL, Metrics
-from db.store.rows import in_list
-from db.store.store import Store
-from db.tuning.select import Candidate, Selection, evaluate
-from harness.regularizers.spec import Scalar
-from harness.suites.request import RequestedCandidate, RequestedCell
-from harness.suites.search_space import Params, Range, Search
-from harness.trials.metric import Metric, MetricName
+from dropbench.db.queries.statistics import summarize
+from dropbench.db.schema.connection import reading
+from dropbench.db.schema.tables import FINAL, Metrics
+from dropbench.db.store.rows import in_list
+from dropbench.db.store.store import Store
+from dropbench.db.tuning.select import Candidate, Selection, evaluate
+from dropbench.harness.regularizers.spec import Scalar
+from dropbench.harness.suites.request import RequestedCandidate, RequestedCell
+from dropbench.harness.suites.search_space import Params, Range, Search
+from dropbench.harness.trials.metric import Metric, MetricName
 
 if TYPE_CHECKING:
     import optuna

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from db.queries.results import final_values
-from db.queries.statistics import summarize
-from db.store.store import Store, TrialRow
-from harness.suites.request import RequestedCandidate, RequestedCell
-from harness.suites.search_space import Params, Sweep
-from harness.trials.metric import Metric, MetricName
-from harness.trials.trial import TrialState
+from dropbench.db.queries.results import final_values
+from dropbench.db.queries.statistics import summarize
+from dropbench.db.store.store import Store, TrialRow
+from dropbench.harness.suites.request import RequestedCandidate, RequestedCell
+from dropbench.harness.suites.search_space import Params, Sweep
+from dropbench.harness.trials.metric import Metric, MetricName
+from dropbench.harness.trials.trial import TrialState
 
 PRUNED = "pruned: "
 """Prefix of the reason of a trial that was cancelled because its candidate was pruned."""

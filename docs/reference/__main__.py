@@ -9,16 +9,16 @@ from typing import Annotated
 
 import typer
 
-from db.cli.output import opened
-from db.reference.archive import SHIPPED
-from db.reference.load import open_reference
 from docs.reference.extend import extend as extend_file
 from docs.reference.holes import SUITES, holes, tables
-from harness.errors import InputError, count_of
-from harness.files import write_atomic
-from harness.settings import Settings
-from harness.suites.suite import load_suite
-from jobs.queue.reconcile import refresh
+from dropbench.db.cli.output import opened
+from dropbench.db.reference.archive import SHIPPED
+from dropbench.db.reference.load import open_reference
+from dropbench.harness.errors import InputError, count_of
+from dropbench.harness.files import write_atomic
+from dropbench.harness.settings import Settings
+from dropbench.harness.suites.suite import load_suite
+from dropbench.jobs.queue.reconcile import refresh
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="The file of reference results, for maintainers.")
 File = Annotated[Path, typer.Option(metavar="PATH", help="The file; default: the one that is shipped.")]

@@ -13,16 +13,16 @@ from typing import Any
 import torch
 from sqlalchemy import select
 
-from db.schema.connection import reading
-from db.schema.reference import Details
-from db.store.rows import finals_of
-from db.store.store import Store
-from harness.errors import InputError
-from harness.runs.run_directory import RunDirectory
-from harness.settings import Settings
-from harness.training.engine import run_trial
-from harness.training.environment import environment
-from harness.trials.trial import Trial
+from dropbench.db.schema.connection import reading
+from dropbench.db.schema.reference import Details
+from dropbench.db.store.rows import finals_of
+from dropbench.db.store.store import Store
+from dropbench.harness.errors import InputError
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.settings import Settings
+from dropbench.harness.training.engine import run_trial
+from dropbench.harness.training.environment import environment
+from dropbench.harness.trials.trial import Trial
 
 MACHINE = ("python", "libraries", "device", "threads")
 """The keys of an environment that decide whether equal results can be expected."""

@@ -9,18 +9,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from db.reference.predictions import compact
-from db.report.view.requests import grouped
-from db.schema.tables import FINAL
-from db.store.run_record import RunRecord, read_run_record
-from harness.errors import InputError
-from harness.files import read_json
-from harness.predictions.schema import Row
-from harness.runs.predictions import load_predictions
-from harness.runs.run_directory import RunDirectory, Runs
-from harness.suites.request import Request, read_request, request_files
-from harness.suites.suite import SYNTHETIC
-from harness.trials.result_versions import version_note
+from dropbench.db.reference.predictions import compact
+from dropbench.db.report.view.requests import grouped
+from dropbench.db.schema.tables import FINAL
+from dropbench.db.store.run_record import RunRecord, read_run_record
+from dropbench.harness.errors import InputError
+from dropbench.harness.files import read_json
+from dropbench.harness.predictions.schema import Row
+from dropbench.harness.runs.predictions import load_predictions
+from dropbench.harness.runs.run_directory import RunDirectory, Runs
+from dropbench.harness.suites.request import Request, read_request, request_files
+from dropbench.harness.suites.suite import SYNTHETIC
+from dropbench.harness.trials.result_versions import version_note
 
 ENVIRONMENT = ("python", "libraries", "device", "threads", "cores", "backend", "backends", "compile")
 """Keys of ``environment.json`` that are kept: those that matter for equal results."""
@@ -39,8 +39,8 @@ class Candidate:
 
     Attributes:
         record: the trial with its attempts and final metrics.
-        details: its row of `db.schema.reference.Details`.
-        predictions: rows of `db.reference.predictions.compact`.
+        details: its row of `dropbench.db.schema.reference.Details`.
+        predictions: rows of `dropbench.db.reference.predictions.compact`.
     """
 
     record: RunRecord

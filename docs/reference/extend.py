@@ -11,21 +11,21 @@ from typing import Any
 
 from sqlalchemy import delete, insert, not_, select
 
-from db.reference.archive import CROISSANT, DATABASE, LICENCES, archive_bytes
-from db.reference.load import load, private_database
-from db.reference.predictions import add
-from db.schema.connection import reading
-from db.schema.reference import TABLES, Details, Examples, Predicted
-from db.schema.tables import METADATA, Attempts, Configs, Metrics, Trials
-from db.store.requests import add_requests
-from db.store.rows import finals_of, in_list
-from db.store.store import Store
 from docs.reference.collect import Candidate, collect, requests_of
 from docs.reference.metadata import croissant, licences
-from harness.errors import InputError
-from harness.suites.suite import Suite
-from harness.trials.result_versions import version_note
-from harness.trials.trial import Trial
+from dropbench.db.reference.archive import CROISSANT, DATABASE, LICENCES, archive_bytes
+from dropbench.db.reference.load import load, private_database
+from dropbench.db.reference.predictions import add
+from dropbench.db.schema.connection import reading
+from dropbench.db.schema.reference import TABLES, Details, Examples, Predicted
+from dropbench.db.schema.tables import METADATA, Attempts, Configs, Metrics, Trials
+from dropbench.db.store.requests import add_requests
+from dropbench.db.store.rows import finals_of, in_list
+from dropbench.db.store.store import Store
+from dropbench.harness.errors import InputError
+from dropbench.harness.suites.suite import Suite
+from dropbench.harness.trials.result_versions import version_note
+from dropbench.harness.trials.trial import Trial
 
 COUNTERS = (24, 40, 92, 96)
 """Offsets in the header of SQLite's format: changes of content and schema, and the version of SQLite that wrote it."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from db.report.view.build import build_view
-from db.report.view.cells import CellResult
-from db.report.view.notes import progress_text
-from db.report.view.requests import SuiteTable, resolve, tables_of
-from db.store.store import Store
+from dropbench.db.report.view.build import build_view
+from dropbench.db.report.view.cells import CellResult
+from dropbench.db.report.view.notes import progress_text
+from dropbench.db.report.view.requests import SuiteTable, resolve, tables_of
+from dropbench.db.store.store import Store
 
 SUITES = ("field/vision", "field/text", "field/labelling", "field/translation", "field/language", "quickstart")
 """The suites of the leaderboard; the last one is what a new user runs first."""

@@ -8,12 +8,12 @@ from typing import Any
 
 from sqlalchemy import func, select
 
-from db.reference.archive import DATABASE, FORMAT
-from db.schema.connection import reading
-from db.schema.tables import Configs, Trials
-from db.store.store import Store
-from harness.errors import InputError
-from tasks.data.dataset import DATASETS
+from dropbench.db.reference.archive import DATABASE, FORMAT
+from dropbench.db.schema.connection import reading
+from dropbench.db.schema.tables import Configs, Trials
+from dropbench.db.store.store import Store
+from dropbench.harness.errors import InputError
+from dropbench.tasks.data.dataset import DATASETS
 
 HOME = "https://pypi.org/project/dropbench/"
 LICENCE = "https://spdx.org/licenses/MIT"

@@ -1,8 +1,8 @@
 """Measurements that the sources report on trained models. Importing this package does not load torch.
 
-An analysis is a function (`harness.analysis.trained.Trained`, `Options`) → `Findings`. `dropbench analyze ID NAME` runs
-any analysis registered in `ANALYSES`, stores its findings and draws its figure. A suite whose cells have a metric
-``NAME/SCALAR`` runs the analysis on each of its trials.
+An analysis is a function (`dropbench.harness.analysis.trained.Trained`, `Options`) → `Findings`. `dropbench analyze ID
+NAME` runs any analysis registered in `ANALYSES`, stores its findings and draws its figure. A suite whose cells have a
+metric ``NAME/SCALAR`` runs the analysis on each of its trials.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from harness.analysis.options import Options
-from harness.registry import Registry
+from dropbench.harness.analysis.options import Options
+from dropbench.harness.registry import Registry
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
-    from harness.analysis.trained import Trained
+    from dropbench.harness.analysis.trained import Trained
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ for _name, _target, _help in (
     ("predictions", "pictures.predictions:predictions", "predicted boxes, pairs and meshes next to the true ones"),
     ("keep-rate", "keep_rate:keep_rate", "share of attention kept in training; statistics of learned masks"),
 ):
-    ANALYSES.add(_name, f"harness.analysis.{_target}", help=_help)
+    ANALYSES.add(_name, f"dropbench.harness.analysis.{_target}", help=_help)
 
 
 def analysis_of(metric: str) -> str | None:

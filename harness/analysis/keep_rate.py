@@ -6,15 +6,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from harness.analysis import Findings, measures
-from harness.analysis.figures import bars
-from harness.analysis.options import Options
-from harness.analysis.trained import Trained
-from harness.attention.call import Call
-from harness.models.mask_recorder import mask_statistics, mean_statistics
-from harness.models.regularize import sites
-from harness.regularizers.base import Site
-from harness.regularizers.learned_dropout.mask import LearnedMask
+from dropbench.harness.analysis import Findings, measures
+from dropbench.harness.analysis.figures import bars
+from dropbench.harness.analysis.options import Options
+from dropbench.harness.analysis.trained import Trained
+from dropbench.harness.attention.call import Call
+from dropbench.harness.models.mask_recorder import mask_statistics, mean_statistics
+from dropbench.harness.models.regularize import sites
+from dropbench.harness.regularizers.base import Site
+from dropbench.harness.regularizers.learned_dropout.mask import LearnedMask
 
 MIN_LOG_WEIGHT = -30.0
 """Log weights are clamped to this value, so that no kept weight underflows to 0 and counts as dropped."""

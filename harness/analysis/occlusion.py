@@ -10,15 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from harness.analysis import Findings
-from harness.analysis.figures import lines
-from harness.analysis.options import Options
-from harness.analysis.trained import Trained
-from harness.errors import InputError
-from harness.models.adapter import site_of
-from harness.regularizers.base import Site
-from harness.seeding import derive, random_subset
-from harness.training.data_loading import to_device
+from dropbench.harness.analysis import Findings
+from dropbench.harness.analysis.figures import lines
+from dropbench.harness.analysis.options import Options
+from dropbench.harness.analysis.trained import Trained
+from dropbench.harness.errors import InputError
+from dropbench.harness.models.adapter import site_of
+from dropbench.harness.regularizers.base import Site
+from dropbench.harness.seeding import derive, random_subset
+from dropbench.harness.training.data_loading import to_device
 
 LOSSES = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9)
 """Values of the information loss, the hidden share of a sample."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.trials.task import Split
+from dropbench.harness.trials.task import Split
 
 
 @dataclass(frozen=True)

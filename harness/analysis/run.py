@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from harness.analysis import ANALYSES, Findings
-from harness.analysis.options import Options
-from harness.analysis.trained import Trained
-from harness.errors import InputError
-from harness.files import write_atomic
-from harness.runs.run_directory import Runs
-from harness.settings import Settings
+from dropbench.harness.analysis import ANALYSES, Findings
+from dropbench.harness.analysis.options import Options
+from dropbench.harness.analysis.trained import Trained
+from dropbench.harness.errors import InputError
+from dropbench.harness.files import write_atomic
+from dropbench.harness.runs.run_directory import Runs
+from dropbench.harness.settings import Settings
 
 
 def analyze(prefix: str, kind: str, options: Options, settings: Settings, output: Path | None = None) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def analyze(prefix: str, kind: str, options: Options, settings: Settings, output
 
 def _write(folder: Path, kind: str, report: Mapping[str, Any], findings: Findings) -> list[Path]:
     """Write figure, arrays and, last, scalars, so that a file of scalars implies the other two."""
-    from harness.analysis.figures import png
+    from dropbench.harness.analysis.figures import png
 
     arrays = BytesIO()
     np.savez_compressed(arrays, allow_pickle=False, **dict(findings.arrays))

@@ -7,11 +7,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from harness.analysis import Findings, measures
-from harness.analysis.figures import counts_by_site
-from harness.analysis.options import Options
-from harness.analysis.trained import Trained
-from harness.regularizers.base import Site
+from dropbench.harness.analysis import Findings, measures
+from dropbench.harness.analysis.figures import counts_by_site
+from dropbench.harness.analysis.options import Options
+from dropbench.harness.analysis.trained import Trained
+from dropbench.harness.regularizers.base import Site
 
 BINS = 512
 WIDTH = 2.0**-6

@@ -10,11 +10,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from harness.analysis import Findings, measures
-from harness.analysis.figures import histograms
-from harness.analysis.options import Options
-from harness.analysis.trained import Trained
-from harness.regularizers.base import Site
+from dropbench.harness.analysis import Findings, measures
+from dropbench.harness.analysis.figures import histograms
+from dropbench.harness.analysis.options import Options
+from dropbench.harness.analysis.trained import Trained
+from dropbench.harness.regularizers.base import Site
 
 Measure = Callable[[Tensor], Tensor]
 """Weights (B, H, T, S) → values (B, T), or (B, H, T) per head."""

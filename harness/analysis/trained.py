@@ -8,21 +8,21 @@ from typing import Any, TypeVar
 
 import torch
 
-from harness.analysis.options import Options
-from harness.errors import InputError
-from harness.models.adapter import site_of
-from harness.models.regularize import ATTENTION_KINDS, find_patches, sites, watch
-from harness.regularizers.base import Probe, Site, SiteKind
-from harness.runs.run_directory import RunDirectory
-from harness.seeding import derive, seed_all
-from harness.settings import Settings
-from harness.training import checkpoint
-from harness.training.data_loading import to_device
-from harness.training.monte_carlo import monte_carlo
-from harness.training.regularization import bind_trial
-from harness.trials.alignment import num_mc_samples
-from harness.trials.task import TASKS, Split
-from harness.trials.trial import Trial
+from dropbench.harness.analysis.options import Options
+from dropbench.harness.errors import InputError
+from dropbench.harness.models.adapter import site_of
+from dropbench.harness.models.regularize import ATTENTION_KINDS, find_patches, sites, watch
+from dropbench.harness.regularizers.base import Probe, Site, SiteKind
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.seeding import derive, seed_all
+from dropbench.harness.settings import Settings
+from dropbench.harness.training import checkpoint
+from dropbench.harness.training.data_loading import to_device
+from dropbench.harness.training.monte_carlo import monte_carlo
+from dropbench.harness.training.regularization import bind_trial
+from dropbench.harness.trials.alignment import num_mc_samples
+from dropbench.harness.trials.task import TASKS, Split
+from dropbench.harness.trials.trial import Trial
 
 ATTENTION: tuple[SiteKind, ...] = tuple(kind for kind in ATTENTION_KINDS if kind != "token")
 """Analyzed kinds of sites. The attention that produces T2T-ViT's tokens is excluded: the papers do not measure it, and

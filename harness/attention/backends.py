@@ -2,8 +2,10 @@
 
 - ``eager``: torch operations on any device. Masks are stored on GPUs, and weights for `inverse` and `detached`.
 - ``cpu``: a compiled C kernel, which needs a C compiler. It draws as it goes, so nothing of size T × S is stored
-  (`harness.attention.kernels.cpu_fused`). Many dropped columns are removed before (`harness.attention.gathered`).
-- ``triton``: fused kernels on CUDA that read decisions stored as bits (`harness.attention.kernels.triton_kernels`).
+  (`dropbench.harness.attention.kernels.cpu_fused`). Many dropped columns are removed before
+  (`dropbench.harness.attention.gathered`).
+- ``triton``: fused kernels on CUDA that read decisions stored as bits
+(`dropbench.harness.attention.kernels.triton_kernels`).
 
 The fastest backend that supports a call is used, unless one is requested.
 """
@@ -17,16 +19,16 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
 
-from harness.attention.kernels import cpu_fused
-from harness.attention.kernels.c_library import build_error, load_library
-from harness.attention.reference.sdpa import is_transformed
-from harness.errors import InputError
+from dropbench.harness.attention.kernels import cpu_fused
+from dropbench.harness.attention.kernels.c_library import build_error, load_library
+from dropbench.harness.attention.reference.sdpa import is_transformed
+from dropbench.harness.errors import InputError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from harness.attention.reference.drop_masks import DropSpec
-    from harness.attention.reference.units import Rescale
+    from dropbench.harness.attention.reference.drop_masks import DropSpec
+    from dropbench.harness.attention.reference.units import Rescale
 
 Backend = Literal["eager", "cpu", "triton"]
 BACKENDS: tuple[Backend, ...] = get_args(Backend)
@@ -104,7 +106,7 @@ def unsupported_reason(
     if not q.shape[:2] == k.shape[:2] == v.shape[:2] or q.shape[3] != k.shape[3] or k.shape[2] != v.shape[2]:
         return "its kernels do not broadcast q, k and v"
     if name == "triton":
-        from harness.attention.kernels import triton_launch
+        from dropbench.harness.attention.kernels import triton_launch
 
         if rescale == "detached" or top:
             return "the gradient is not that of a softmax"
@@ -130,7 +132,7 @@ def _unavailable_reason(name: Backend, device: str) -> str | None:
     """Return why a backend can compute nothing on a type of device of this machine, or None if it can."""
     reason: str | None = None
     if name == "triton":
-        from harness.attention.kernels import triton_launch
+        from dropbench.harness.attention.kernels import triton_launch
 
         reason = triton_launch.unavailable_reason(device)
     elif name == "cpu":

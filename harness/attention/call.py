@@ -31,7 +31,7 @@ class Call:
 
     def with_merged_mask(self) -> Call:
         """Return the call with causality as part of its mask."""
-        from harness.attention.reference.sdpa import with_causal  # which needs torch
+        from dropbench.harness.attention.reference.sdpa import with_causal  # which needs torch
 
         if not self.causal:
             return self
@@ -41,6 +41,6 @@ class Call:
 
 def plain(call: Call) -> Tensor:
     """Return attention without regularization."""
-    from harness.attention.reference.sdpa import plain_attention  # which needs torch
+    from dropbench.harness.attention.reference.sdpa import plain_attention  # which needs torch
 
     return plain_attention(call.q, call.k, call.v, mask=call.mask, causal=call.causal, scale=call.scale)

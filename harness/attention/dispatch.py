@@ -1,6 +1,6 @@
 """Attention with dropped keys as one autograd operation, computed by the fastest backend.
 
-`harness.attention.backends` describes the backends. All compute the same function of the same random bits.
+`dropbench.harness.attention.backends` describes the backends. All compute the same function of the same random bits.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from harness.attention.backends import select_backend
-from harness.attention.call import Call
-from harness.attention.gathered import gathered_attention, should_gather
-from harness.attention.kernels.cpu_fused import FusedAttention
-from harness.attention.kernels.triton_launch import TritonAttention, saved_bits_shape
-from harness.attention.reference import eager
-from harness.attention.reference.drop_masks import SPEC_SCHEMA, DropSpec, drop_mask, drop_nothing, unpack_spec
-from harness.attention.reference.sdpa import autocast, is_autocast_enabled
-from harness.attention.reference.units import Rescale
+from dropbench.harness.attention.backends import select_backend
+from dropbench.harness.attention.call import Call
+from dropbench.harness.attention.gathered import gathered_attention, should_gather
+from dropbench.harness.attention.kernels.cpu_fused import FusedAttention
+from dropbench.harness.attention.kernels.triton_launch import TritonAttention, saved_bits_shape
+from dropbench.harness.attention.reference import eager
+from dropbench.harness.attention.reference.drop_masks import SPEC_SCHEMA, DropSpec, drop_mask, drop_nothing, unpack_spec
+from dropbench.harness.attention.reference.sdpa import autocast, is_autocast_enabled
+from dropbench.harness.attention.reference.units import Rescale
 
 
 def drop_attention(call: Call, spec: DropSpec, rescale: Rescale, ratio: float, *, top: int = 0) -> Tensor:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from harness.attention.reference.drop_masks import DropSpec, drop_mask
-from harness.attention.reference.eager import merge_keep_mask
-from harness.attention.reference.sdpa import sdpa
+from dropbench.harness.attention.reference.drop_masks import DropSpec, drop_mask
+from dropbench.harness.attention.reference.eager import merge_keep_mask
+from dropbench.harness.attention.reference.sdpa import sdpa
 
 MIN_SEQLEN = 512
 """Queries and keys per head: below this, the fused kernel costs less than gathering."""
@@ -34,7 +34,8 @@ def gathered_attention(
 ) -> Tensor:
     """Return attention (B, H, T, e) to the kept keys, renormalized.
 
-    Arguments are those of `harness.attention.dispatch.drop_attention`, with `mask` broadcastable to (B, H, 1, S).
+    Arguments are those of `dropbench.harness.attention.dispatch.drop_attention`, with `mask` broadcastable to (B, H, 1,
+    S).
     """
     batch, heads, seqlen_k, _ = k.shape
     keep_mask = ~drop_mask(spec, (batch, heads, 1, seqlen_k))

@@ -9,10 +9,10 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from harness.cli.examples import examples
-from harness.cli.table import print_items
-from harness.errors import EXTRAS, install_commands
-from harness.settings import Settings
+from dropbench.harness.cli.examples import examples
+from dropbench.harness.cli.table import print_items
+from dropbench.harness.errors import EXTRAS, install_commands
+from dropbench.harness.settings import Settings
 
 app = typer.Typer(add_completion=False)
 
@@ -40,8 +40,8 @@ def examine() -> list[Finding]:
     """Check Python, the libraries, the device, SLURM, the compilers, the folders and the disk."""
     import torch
 
-    from harness.attention.kernels.c_library import build_error
-    from harness.training.environment import installed_version
+    from dropbench.harness.attention.kernels.c_library import build_error
+    from dropbench.harness.training.environment import installed_version
 
     settings = Settings.from_environment()
     python = ".".join(map(str, sys.version_info[:3]))

@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, get_args, get_origin
 
-from harness.errors import InputError
-from harness.registry import Registry, load
+from dropbench.harness.errors import InputError
+from dropbench.harness.registry import Registry, load
 
 Item = tuple[str, str]
 """A value and its help, which zsh and fish show."""
@@ -80,20 +80,20 @@ def _entries(registry: Registry[Any]) -> Iterator[Item]:
 
 
 def _suites(word: str) -> list[Item]:
-    from harness.suites.suite import suite_names
+    from dropbench.harness.suites.suite import suite_names
 
     return [(name, "") for name in suite_names()]
 
 
 def _runs(word: str) -> Iterator[Item]:
-    from harness.settings import Settings
+    from dropbench.harness.settings import Settings
 
     with os.scandir(Settings.from_environment().runs) as files:
         yield from sorted((file.name, "") for file in files if re.fullmatch("[0-9a-f]{12}", file.name))
 
 
 def _metrics(word: str) -> Iterator[Item]:
-    from harness.trials.task import TASKS, spec_of
+    from dropbench.harness.trials.task import TASKS, spec_of
 
     names = {metric.name: "" for task in TASKS for metric in spec_of(task).metrics}
     yield from (("all", "every metric"), *names.items())
@@ -101,7 +101,7 @@ def _metrics(word: str) -> Iterator[Item]:
 
 def _regularizers(word: str) -> Iterator[Item]:
     """Yield names, and after ``name:`` the parameters and their defaults, as ``dropkey:ratio=0.3,window=``."""
-    from harness.regularizers import REGULARIZERS
+    from dropbench.harness.regularizers import REGULARIZERS
 
     name, colon, rest = word.partition(":")
     if not colon:
@@ -118,9 +118,9 @@ def _regularizers(word: str) -> Iterator[Item]:
 
 def _parameters(name: str) -> dict[str, list[str]]:
     """Return the parameters of a regularizer, each with its choices or its default."""
-    from harness.regularizers.schedules import SCHEDULES
-    from harness.regularizers.spec import complete_spec, fields
-    from harness.trials.alignment import FINETUNE
+    from dropbench.harness.regularizers.schedules import SCHEDULES
+    from dropbench.harness.regularizers.spec import complete_spec, fields
+    from dropbench.harness.trials.alignment import FINETUNE
 
     defaults = complete_spec(name).params
     known = {key: [str(defaults[key])] if key in defaults else [] for key in fields(name)}
@@ -134,7 +134,7 @@ complete_suite = completer(_suites)
 complete_regularizer = completer(_regularizers)
 complete_run = completer(_runs)
 complete_metric = completer(_metrics)
-complete_task = _registry("harness.trials.task:TASKS")
-complete_model = _registry("harness.models.catalog:MODELS")
-complete_schedule = _registry("harness.regularizers.schedules:SCHEDULES")
-complete_analysis = _registry("harness.analysis:ANALYSES")
+complete_task = _registry("dropbench.harness.trials.task:TASKS")
+complete_model = _registry("dropbench.harness.models.catalog:MODELS")
+complete_schedule = _registry("dropbench.harness.regularizers.schedules:SCHEDULES")
+complete_analysis = _registry("dropbench.harness.analysis:ANALYSES")

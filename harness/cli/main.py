@@ -15,9 +15,9 @@ from typer.core import TyperGroup
 from typer.exceptions import TyperException
 from typer.main import get_command
 
-from harness.cli.examples import examples
-from harness.errors import InputError, check_text, missing_library, unknown_name
-from harness.registry import PLUGIN_MODULES, describe, load
+from dropbench.harness.cli.examples import examples
+from dropbench.harness.errors import InputError, check_text, missing_library, unknown_name
+from dropbench.harness.registry import PLUGIN_MODULES, describe, load
 
 
 class Target(NamedTuple):
@@ -29,26 +29,44 @@ class Target(NamedTuple):
 
 
 COMMANDS = {
-    "run": Target("jobs.cli.run_commands:app", "Train a suite or one configuration here, and print its table.", True),
-    "enqueue": Target("jobs.cli.run_commands:app", "Enqueue the trials of suites or of one configuration.", True),
-    "submit": Target("jobs.cli.run_commands:app", "Submit trials to workers, on this machine or on SLURM.", True),
-    "status": Target("jobs.cli.queue_commands:app", "Count the trials by state, or follow them."),
-    "logs": Target("jobs.cli.queue_commands:app", "Show a trial's log."),
-    "cancel": Target("jobs.cli.queue_commands:app", "Cancel trials."),
-    "retry": Target("jobs.cli.queue_commands:app", "Queue failed or cancelled trials again."),
-    "gc": Target("jobs.cli.queue_commands:app", "Delete files that no trial needs any more."),
-    "results": Target("jobs.cli.query_commands:app", "Query metrics averaged over seeds, curves or predictions."),
-    "compare": Target("jobs.cli.query_commands:app", "Compare two sides, or rank regularizers.", True),
-    "report": Target("jobs.cli.report_commands:app", "Print a suite's table next to the published one.", True),
-    "freeze": Target("jobs.cli.report_commands:app", "Write down a suite's plan before its test scores are read."),
-    "dashboard": Target("jobs.cli.report_commands:app", "Serve live web pages of the database to this machine.", True),
-    "db": Target("db.cli.commands:app", "Rebuild, export, import or query the database."),
-    "data": Target("tasks.commands:app", "Check a data set, or print how to obtain one.", True),
-    "analyze": Target(
-        "jobs.cli.inspect_commands:app", "Measure a trained trial: entropy, occlusion, attention maps and more.", True
+    "run": Target(
+        "dropbench.jobs.cli.run_commands:app", "Train a suite or one configuration here, and print its table.", True
     ),
-    "list": Target("jobs.cli.inspect_commands:app", "List tasks, models, data, regularizers, suites and more.", True),
-    "doctor": Target("harness.cli.commands:app", "Report what works on this machine and what is missing."),
+    "enqueue": Target(
+        "dropbench.jobs.cli.run_commands:app", "Enqueue the trials of suites or of one configuration.", True
+    ),
+    "submit": Target(
+        "dropbench.jobs.cli.run_commands:app", "Submit trials to workers, on this machine or on SLURM.", True
+    ),
+    "status": Target("dropbench.jobs.cli.queue_commands:app", "Count the trials by state, or follow them."),
+    "logs": Target("dropbench.jobs.cli.queue_commands:app", "Show a trial's log."),
+    "cancel": Target("dropbench.jobs.cli.queue_commands:app", "Cancel trials."),
+    "retry": Target("dropbench.jobs.cli.queue_commands:app", "Queue failed or cancelled trials again."),
+    "gc": Target("dropbench.jobs.cli.queue_commands:app", "Delete files that no trial needs any more."),
+    "results": Target(
+        "dropbench.jobs.cli.query_commands:app", "Query metrics averaged over seeds, curves or predictions."
+    ),
+    "compare": Target("dropbench.jobs.cli.query_commands:app", "Compare two sides, or rank regularizers.", True),
+    "report": Target(
+        "dropbench.jobs.cli.report_commands:app", "Print a suite's table next to the published one.", True
+    ),
+    "freeze": Target(
+        "dropbench.jobs.cli.report_commands:app", "Write down a suite's plan before its test scores are read."
+    ),
+    "dashboard": Target(
+        "dropbench.jobs.cli.report_commands:app", "Serve live web pages of the database to this machine.", True
+    ),
+    "db": Target("dropbench.db.cli.commands:app", "Rebuild, export, import or query the database."),
+    "data": Target("dropbench.tasks.commands:app", "Check a data set, or print how to obtain one.", True),
+    "analyze": Target(
+        "dropbench.jobs.cli.inspect_commands:app",
+        "Measure a trained trial: entropy, occlusion, attention maps and more.",
+        True,
+    ),
+    "list": Target(
+        "dropbench.jobs.cli.inspect_commands:app", "List tasks, models, data, regularizers, suites and more.", True
+    ),
+    "doctor": Target("dropbench.harness.cli.commands:app", "Report what works on this machine and what is missing."),
 }
 
 GARBAGE = 500_000
@@ -71,8 +89,8 @@ class LazyGroup(TyperGroup):
             raise unknown_name("command", cmd_name, COMMANDS)
         target = COMMANDS[cmd_name]
         if target.plugins and not ctx.resilient_parsing:
-            from harness.settings import Settings
-            from harness.trials.plugins import load_plugins
+            from dropbench.harness.settings import Settings
+            from dropbench.harness.trials.plugins import load_plugins
 
             load_plugins(Settings.from_environment().plugins)
         application = load(target.app)
@@ -129,7 +147,7 @@ def main() -> None:
         else:
             sys.stdout.reconfigure(errors="backslashreplace")
     if "_DROPBENCH_COMPLETE" in os.environ:
-        from harness.cli.completion import join_words
+        from dropbench.harness.cli.completion import join_words
 
         join_words()
     code = run(sys.argv[1:])

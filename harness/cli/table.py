@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
-from harness.cli.plain_text import plain
-from harness.cli.text_table import TextTable, fit, to_text, wrap
+from dropbench.harness.cli.plain_text import plain
+from dropbench.harness.cli.text_table import TextTable, fit, to_text, wrap
 
 if TYPE_CHECKING:
     from rich.console import Console

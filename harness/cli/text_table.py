@@ -1,6 +1,6 @@
 """Tables of texts, and their form in a pipe or a file.
 
-`harness.cli.table` prints them, and `db.report.formats.writers` writes them as Markdown and LaTeX.
+`dropbench.harness.cli.table` prints them, and `dropbench.db.report.formats.writers` writes them as Markdown and LaTeX.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from harness.cli.plain_text import plain
+from dropbench.harness.cli.plain_text import plain
 
 MAX_WORD = 20
 """Longer words may break on a terminal, after hyphens if they have any."""

@@ -12,9 +12,9 @@ from typing import Any, ClassVar, cast
 from torch import nn
 from torch.nn.utils import parametrize
 
-from harness.registry import Registry
-from harness.regularizers.base import Regularizer, Site, SiteKind
-from harness.regularizers.output import SiteModule, WeightModule
+from dropbench.harness.registry import Registry
+from dropbench.harness.regularizers.base import Regularizer, Site, SiteKind
+from dropbench.harness.regularizers.output import SiteModule, WeightModule
 
 CHILD = "regularization"
 """The name of a site's module among the children of the module that computes the site."""
@@ -25,14 +25,16 @@ contain such modules.
 Adapters registered later take precedence, so register general adapters before special ones.
 """
 
-ADAPTERS.add("dropbench", "harness.models.adapter:OwnModels", help="modules that call dropbench.attend", library="")
+ADAPTERS.add(
+    "dropbench", "dropbench.harness.models.adapter:OwnModels", help="modules that call dropbench.attend", library=""
+)
 for _library, _target, _help in (
     ("torch", "torch_attention:TorchModels", "torch's nn.MultiheadAttention"),
     ("timm", "timm_models:TimmModels", "timm's ViT, DeiT, EVA, Swin and VOLO"),
     ("transformers", "transformers_models:TransformersModels", "whole transformers models on its AttentionInterface"),
     ("fairseq", "fairseq_attention:FairseqModels", "fairseq's MultiheadAttention"),
 ):
-    ADAPTERS.add(_library, f"adapters.libraries.{_target}", help=_help, library=_library)
+    ADAPTERS.add(_library, f"dropbench.adapters.libraries.{_target}", help=_help, library=_library)
 
 
 @dataclass(frozen=True)

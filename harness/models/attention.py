@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from harness.attention.call import Call, plain
-from harness.attention.reference import sdpa
-from harness.regularizers.around import regularized_attention
-from harness.regularizers.base import Site
-from harness.regularizers.output import regularized_heads
+from dropbench.harness.attention.call import Call, plain
+from dropbench.harness.attention.reference import sdpa
+from dropbench.harness.regularizers.around import regularized_attention
+from dropbench.harness.regularizers.base import Site
+from dropbench.harness.regularizers.output import regularized_heads
 
 
 def attend(

@@ -12,9 +12,9 @@ from typing import Any, get_args
 
 from torch import nn
 
-from harness.models.adapter import Patch, parents_of
-from harness.models.forward_patch import ForwardPatch, WeightPatch
-from harness.regularizers.base import AttentionKind, Site, SiteKind
+from dropbench.harness.models.adapter import Patch, parents_of
+from dropbench.harness.models.forward_patch import ForwardPatch, WeightPatch
+from dropbench.harness.regularizers.base import AttentionKind, Site, SiteKind
 
 STACKS = (nn.ModuleList, nn.Sequential)
 PROJECTED = ("q", "k", "v", "query", "key", "value", "qkv")

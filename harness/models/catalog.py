@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.files import read_yaml
-from harness.registry import Registry
+from dropbench.harness.files import read_yaml
+from dropbench.harness.registry import Registry
 
 if TYPE_CHECKING:
     from torch import nn

@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from harness.models.adapter import Patch
-from harness.regularizers.base import Regularizer, Site
-from harness.regularizers.output import regularized_output
+from dropbench.harness.models.adapter import Patch
+from dropbench.harness.regularizers.base import Regularizer, Site
+from dropbench.harness.regularizers.output import regularized_output
 
 
 class RegularizedForward:
@@ -94,7 +94,7 @@ class ForwardPatch(Patch):
 
 @dataclass(frozen=True)
 class WeightPatch(Patch):
-    """A weight matrix, which a `harness.regularizers.output.WeightModule` computes from its parameter."""
+    """A weight matrix, which a `dropbench.harness.regularizers.output.WeightModule` computes from its parameter."""
 
     slot: ClassVar[str] = "weight_site"
 

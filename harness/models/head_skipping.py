@@ -10,8 +10,8 @@ from torch.nn.functional import linear
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from torch.nn.utils.parametrize import type_before_parametrizations
 
-from harness.models.forward_patch import RegularizedForward
-from harness.regularizers.base import Regularizer, Site
+from dropbench.harness.models.forward_patch import RegularizedForward
+from dropbench.harness.regularizers.base import Regularizer, Site
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 

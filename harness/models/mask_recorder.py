@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import nn
 
-from harness.models.regularize import sites
-from harness.regularizers.learned_dropout.mask import LearnedMask, MaskStatistics
+from dropbench.harness.models.regularize import sites
+from dropbench.harness.regularizers.learned_dropout.mask import LearnedMask, MaskStatistics
 
 
 @contextmanager

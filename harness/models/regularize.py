@@ -11,15 +11,15 @@ from typing import Any, TypeVar, get_args
 
 from torch import backends, nn
 
-from harness.errors import InputError, UnsuitableError, unknown_name
-from harness.models import adapter
-from harness.models.adapter import ADAPTERS, Patch, install, site_of, uninstall
-from harness.models.blocks import block_patches
-from harness.models.report import Report as Report
-from harness.regularizers.base import AttentionKind, Probe, Regularizer, Site, SiteKind
-from harness.regularizers.composition import Composition
-from harness.regularizers.schedules import SCHEDULES
-from harness.regularizers.spec import build_regularizer, parse_spec
+from dropbench.harness.errors import InputError, UnsuitableError, unknown_name
+from dropbench.harness.models import adapter
+from dropbench.harness.models.adapter import ADAPTERS, Patch, install, site_of, uninstall
+from dropbench.harness.models.blocks import block_patches
+from dropbench.harness.models.report import Report as Report
+from dropbench.harness.regularizers.base import AttentionKind, Probe, Regularizer, Site, SiteKind
+from dropbench.harness.regularizers.composition import Composition
+from dropbench.harness.regularizers.schedules import SCHEDULES
+from dropbench.harness.regularizers.spec import build_regularizer, parse_spec
 
 OBJECTIVE = "regularizer_of_the_loss"
 """The attribute of a model that holds a regularizer that changes the loss, for `training_loss`."""

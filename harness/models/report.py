@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from harness.regularizers.base import Regularizer, Site
-from harness.regularizers.composition import part_ratios
+from dropbench.harness.regularizers.base import Regularizer, Site
+from dropbench.harness.regularizers.composition import part_ratios
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from harness.errors import InputError
-from harness.models.regularize import OBJECTIVE, set_progress, sites
-from harness.regularizers.auxiliary_loss import with_penalty
-from harness.regularizers.passes import Forward, Passes, loss_of_passes
+from dropbench.harness.errors import InputError
+from dropbench.harness.models.regularize import OBJECTIVE, set_progress, sites
+from dropbench.harness.regularizers.auxiliary_loss import with_penalty
+from dropbench.harness.regularizers.passes import Forward, Passes, loss_of_passes
 
 
 def training_loss(

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.predictions.schema import Kind, Ratio, Row
+from dropbench.harness.predictions.schema import Kind, Ratio, Row
 
 PROBABILITY_DECIMALS = 4
 LOSS_DECIMALS = 5
@@ -21,7 +21,7 @@ class Recorder:
     Attributes:
         rows: rows so far. A row without ``index``, its sample in the split, belongs to the next sample of the
             evaluation.
-        columns, classes, metrics, corpus: see `harness.predictions.schema.Header`.
+        columns, classes, metrics, corpus: see `dropbench.harness.predictions.schema.Header`.
     """
 
     rows: list[Row] = field(default_factory=list)

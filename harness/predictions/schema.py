@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from harness.errors import InputError
-from harness.validation import FiniteModel
+from dropbench.harness.errors import InputError
+from dropbench.harness.validation import FiniteModel
 
 FORMAT = 1
 ID = re.compile(r"[0-9a-f]{12}(-[1-9][0-9]{0,8})?")

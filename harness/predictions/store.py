@@ -8,10 +8,10 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness.errors import InputError
-from harness.files import atomic_file, open_regular
-from harness.predictions.schema import Header, Predictions, check_header, check_row
-from harness.validation import validated
+from dropbench.harness.errors import InputError
+from dropbench.harness.files import atomic_file, open_regular
+from dropbench.harness.predictions.schema import Header, Predictions, check_header, check_row
+from dropbench.harness.validation import validated
 
 FOLDER = "predictions"
 """The folder in a run directory."""

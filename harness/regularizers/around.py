@@ -6,10 +6,10 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar, get_args
 
-from harness.attention.call import Call, plain
-from harness.errors import InputError
-from harness.regularizers.base import AttentionKind, Regularizer, Site
-from harness.regularizers.schedules import Schedule
+from dropbench.harness.attention.call import Call, plain
+from dropbench.harness.errors import InputError
+from dropbench.harness.regularizers.base import AttentionKind, Regularizer, Site
+from dropbench.harness.regularizers.schedules import Schedule
 
 if TYPE_CHECKING:
     from torch import Tensor

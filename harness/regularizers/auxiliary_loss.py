@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from harness.errors import InputError
-from harness.regularizers.base import Site
-from harness.regularizers.output import SiteModule, WeightModule
+from dropbench.harness.errors import InputError
+from dropbench.harness.regularizers.base import Site
+from dropbench.harness.regularizers.output import SiteModule, WeightModule
 
 MAX_PENDING = 32
 """Penalties of forward passes that may wait to be added to a loss."""

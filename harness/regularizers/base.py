@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
-from harness.errors import InputError, unknown_name
-from harness.regularizers.schedules import Schedule, StepSchedule, step_factor
-from harness.validation import FiniteModel
+from dropbench.harness.errors import InputError, unknown_name
+from dropbench.harness.regularizers.schedules import Schedule, StepSchedule, step_factor
+from dropbench.harness.validation import FiniteModel
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from harness.attention.call import Call
-    from harness.regularizers.passes import Passes
+    from dropbench.harness.attention.call import Call
+    from dropbench.harness.regularizers.passes import Passes
 
 AttentionKind = Literal["encoder-self", "decoder-self", "cross", "class", "outlook", "token"]
 """Kinds of attention; token: attention that makes the tokens, as in T2T-ViT's T2T module."""
@@ -113,9 +113,9 @@ class Regularizer(FiniteModel, ABC):
     with every trial. The field that `strength` names, by default `ratio`, is multiplied by the schedules.
 
     A subclass implements the methods of what it changes. All are called in training only, and if `site.ratio` is above
-    0: `attend` for attention (most derive from `harness.regularizers.drop.AttentionDrop` or
-    `harness.regularizers.around.AroundAttention` instead), `output`, `tokens`, `run_layer`, and `objective` for the
-    loss. A `site_module` acts in evaluation, too, and may have parameters.
+    0: `attend` for attention (most derive from `dropbench.harness.regularizers.drop.AttentionDrop` or
+    `dropbench.harness.regularizers.around.AroundAttention` instead), `output`, `tokens`, `run_layer`, and `objective`
+    for the loss. A `site_module` acts in evaluation, too, and may have parameters.
 
     Randomness: draw only from torch's default generator of the tensors' device. The engine seeds it from (seed, step)
     before every step, which makes each run repeatable and resumable at any step.

@@ -9,11 +9,11 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from harness.errors import InputError
-from harness.files import read_yaml
-from harness.regularizers import REGULARIZERS
-from harness.regularizers.spec import Scalar
-from harness.validation import StrictModel, validated
+from dropbench.harness.errors import InputError
+from dropbench.harness.files import read_yaml
+from dropbench.harness.regularizers import REGULARIZERS
+from dropbench.harness.regularizers.spec import Scalar
+from dropbench.harness.validation import StrictModel, validated
 
 
 def _one_line(text: str) -> str:

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, get_args
 
 from pydantic import PrivateAttr
 
-from harness.attention.call import Call, plain
-from harness.errors import InputError, UnsuitableError
-from harness.regularizers.around import AroundAttention, regularized_attention, with_shape
-from harness.regularizers.base import STAGES, AttentionKind, Regularizer, Site
-from harness.regularizers.drop import AttentionDrop
-from harness.regularizers.schedules import SCHEDULES, Schedule
+from dropbench.harness.attention.call import Call, plain
+from dropbench.harness.errors import InputError, UnsuitableError
+from dropbench.harness.regularizers.around import AroundAttention, regularized_attention, with_shape
+from dropbench.harness.regularizers.base import STAGES, AttentionKind, Regularizer, Site
+from dropbench.harness.regularizers.drop import AttentionDrop
+from dropbench.harness.regularizers.schedules import SCHEDULES, Schedule
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from harness.regularizers.passes import Passes
+    from dropbench.harness.regularizers.passes import Passes
 
 SEPARATOR = "+"
 ADDED = ("penalty", "loss")
@@ -42,7 +42,8 @@ def _any_part(trait: str) -> Any:
 class Composition(Regularizer):
     """Several regularizers, each with its own schedules, at the sites that fit it.
 
-    Parts that change different things are applied in the order of `harness.regularizers.base.STAGES`, whichever order
+    Parts that change different things are applied in the order of `dropbench.harness.regularizers.base.STAGES`,
+    whichever order
     they are written in: these compositions are equal. Parts of the same stage do not commute and are applied in the
     order in which they are written. At most one part may compute attention itself; the others surround it.
     """
@@ -138,7 +139,7 @@ class Composition(Regularizer):
         site.ratio = max((part.ratio for part in site.parts), default=0.0)
 
     def site_module(self, site: Site) -> nn.Module | None:
-        from harness.regularizers.output import SiteModules  # which needs torch
+        from dropbench.harness.regularizers.output import SiteModules  # which needs torch
 
         for part in site.parts:
             part.module = part.regularizer.site_module(part) if part.regularizer is not None else None

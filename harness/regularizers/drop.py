@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Self
 
 from pydantic import Field, model_validator
 
-from harness.attention.reference.units import Rescale, Unit
-from harness.errors import InputError
-from harness.regularizers.base import RATIO, Regularizer, Site
+from dropbench.harness.attention.reference.units import Rescale, Unit
+from dropbench.harness.errors import InputError
+from dropbench.harness.regularizers.base import RATIO, Regularizer, Site
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from harness.attention.call import Call
-    from harness.attention.reference.drop_masks import DropSpec
-    from harness.regularizers.around import Attention
+    from dropbench.harness.attention.call import Call
+    from dropbench.harness.attention.reference.drop_masks import DropSpec
+    from dropbench.harness.regularizers.around import Attention
 
 
 class AttentionDrop(Regularizer):
@@ -66,7 +66,7 @@ class AttentionDrop(Regularizer):
         return drop_mask
 
     def attend(self, call: Call, site: Site) -> Tensor:
-        from harness.attention.reference import eager  # which needs torch
+        from dropbench.harness.attention.reference import eager  # which needs torch
 
         keep_mask = ~self._checked_drop_mask(call, site)
         return eager.drop_attention(
@@ -75,7 +75,7 @@ class AttentionDrop(Regularizer):
 
     def around(self, call: Call, site: Site, inner: Attention) -> Tensor:
         """Attend by `inner` to the keys that one sampled mask keeps: `renormalize`, as a part of a composition."""
-        from harness.attention.reference.eager import merge_keep_mask  # which needs torch
+        from dropbench.harness.attention.reference.eager import merge_keep_mask  # which needs torch
 
         keep_mask, call = ~self._checked_drop_mask(call, site), call.with_merged_mask()
         return inner(replace(call, mask=merge_keep_mask(keep_mask, call.mask, call.q.dtype)))
@@ -105,7 +105,7 @@ class UnitDrop(AttentionDrop):
         """Compute `attend` without a T × S mask, unless a subclass overrides it; see `harness.attention.backends`."""
         if not self._is_unchanged():
             return None
-        from harness.attention.dispatch import drop_attention  # which needs torch
+        from dropbench.harness.attention.dispatch import drop_attention  # which needs torch
 
         return drop_attention(call, self._sample_spec(call.k.shape[-2], site), self.rescale, site.ratio)
 
@@ -118,8 +118,8 @@ class UnitDrop(AttentionDrop):
         """
         if not self._is_unchanged() or type(self).attend_fused is not UnitDrop.attend_fused:
             return super().expected_weights(call, site)
-        from harness.attention.reference.expectation import average_weights  # which needs torch
-        from harness.attention.reference.sdpa import allowed_keys, attention_logits
+        from dropbench.harness.attention.reference.expectation import average_weights  # which needs torch
+        from dropbench.harness.attention.reference.sdpa import allowed_keys, attention_logits
 
         logits = attention_logits(call.q, call.k, mask=call.mask, scale=call.scale)
         allowed = None if call.mask is None else allowed_keys(call.mask)
@@ -138,13 +138,13 @@ class UnitDrop(AttentionDrop):
         return side == grid_h == grid_w if self.unit == "block" else side in (grid_h, grid_w)
 
     def sample_drop_mask(self, shape: tuple[int, int, int, int], site: Site, device: torch.device) -> Tensor:
-        """Sample units; see `harness.attention.reference.drop_masks.sample_drop_mask`."""
-        from harness.attention.reference.drop_masks import drop_mask  # which needs torch
+        """Sample units; see `dropbench.harness.attention.reference.drop_masks.sample_drop_mask`."""
+        from dropbench.harness.attention.reference.drop_masks import drop_mask  # which needs torch
 
         return drop_mask(self._sample_spec(shape[-1], site), shape, device)
 
     def _sample_spec(self, seqlen_k: int, site: Site) -> DropSpec:
-        from harness.attention.reference.drop_masks import sample_spec  # which needs torch
+        from dropbench.harness.attention.reference.drop_masks import sample_spec  # which needs torch
 
         keys = seqlen_k, site.grid, site.num_prefix_tokens
         return sample_spec(self.unit, site.ratio, self.window, *keys, stream=site.layer)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
-from harness.errors import InputError
-from harness.regularizers.around import with_shape
+from dropbench.harness.errors import InputError
+from dropbench.harness.regularizers.around import with_shape
 
 if TYPE_CHECKING:
-    from harness.attention.key_values import KeyValues
-    from harness.regularizers.base import Site
+    from dropbench.harness.attention.key_values import KeyValues
+    from dropbench.harness.regularizers.base import Site
 
 
 class SiteModule(nn.Module, ABC):

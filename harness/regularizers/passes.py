@@ -13,7 +13,7 @@ Forward = Callable[[Any], tuple[Tensor, Tensor]]
 
 
 class HasObjective(Protocol):
-    """A `harness.regularizers.base.Regularizer`, which imports this module."""
+    """A `dropbench.harness.regularizers.base.Regularizer`, which imports this module."""
 
     @property
     def draws_per_batch(self) -> bool: ...
@@ -32,7 +32,7 @@ class Passes:
 
     Attributes:
         batch: the micro-batch.
-        sites: the regularized sites of the model (`harness.regularizers.base.Site`).
+        sites: the regularized sites of the model (`dropbench.harness.regularizers.base.Site`).
         progress: the share of all steps that are done, from 0 to 1; None: schedules are at their full strength.
         epoch: the epoch of the batch, from 0.
         loss: the task's loss, the mean over the regularized passes; set after `Regularizer.prepare`.

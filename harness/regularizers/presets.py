@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from harness.regularizers.around import PlainAttention
-from harness.regularizers.drop import UnitDrop
+from dropbench.harness.regularizers.around import PlainAttention
+from dropbench.harness.regularizers.drop import UnitDrop
 
 
 class Unregularized(PlainAttention):

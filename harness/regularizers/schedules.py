@@ -8,7 +8,7 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import BeforeValidator
 
-from harness.registry import Registry
+from dropbench.harness.registry import Registry
 
 Schedule = Callable[[float, int, int], float]
 """(ratio, layer counted from 0, depth) -> the layer's ratio."""

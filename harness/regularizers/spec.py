@@ -11,12 +11,12 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import BeforeValidator, Field, ValidationError
 from pydantic.fields import FieldInfo
 
-from harness.errors import InputError
-from harness.regularizers import REGULARIZERS
-from harness.regularizers.base import Regularizer
-from harness.regularizers.composition import SEPARATOR, Composition, Part
-from harness.regularizers.schedules import SCHEDULES
-from harness.validation import StrictModel, input_error
+from dropbench.harness.errors import InputError
+from dropbench.harness.regularizers import REGULARIZERS
+from dropbench.harness.regularizers.base import Regularizer
+from dropbench.harness.regularizers.composition import SEPARATOR, Composition, Part
+from dropbench.harness.regularizers.schedules import SCHEDULES
+from dropbench.harness.validation import StrictModel, input_error
 
 CONSTANT = {"over": "constant"}
 """Parameters that a spec leaves out at these values: every regularizer has them, and few specs set them."""

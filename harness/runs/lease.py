@@ -20,8 +20,8 @@ from functools import cache
 from pathlib import Path
 from socket import gethostname
 
-from harness.errors import InputError
-from harness.files import read_json
+from dropbench.harness.errors import InputError
+from dropbench.harness.files import read_json
 
 HEARTBEAT_S = 15.0
 """Seconds between two heartbeats."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.errors import InputError
-from harness.predictions.recorder import Recorder
-from harness.predictions.schema import FORMAT, Header, Predictions, unique_ids
-from harness.predictions.store import predictions_path, read_predictions, write_predictions
-from harness.runs.run_directory import RunDirectory
-from harness.trials.task import Split, Task
+from dropbench.harness.errors import InputError
+from dropbench.harness.predictions.recorder import Recorder
+from dropbench.harness.predictions.schema import FORMAT, Header, Predictions, unique_ids
+from dropbench.harness.predictions.store import predictions_path, read_predictions, write_predictions
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.trials.task import Split, Task
 
 
 def keep_predictions(

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from harness.errors import InputError, check_text
-from harness.files import read_bytes, write_atomic, write_json
-from harness.runs.attempt_record import AttemptRecord
-from harness.runs.lease import Lease, SupersededError, holder, numbered_files
-from harness.trials.trial import Trial
-from harness.validation import validated
+from dropbench.harness.errors import InputError, check_text
+from dropbench.harness.files import read_bytes, write_atomic, write_json
+from dropbench.harness.runs.attempt_record import AttemptRecord
+from dropbench.harness.runs.lease import Lease, SupersededError, holder, numbered_files
+from dropbench.harness.trials.trial import Trial
+from dropbench.harness.validation import validated
 
 CANCELLED = "cancelled"
 """A file of this name in a run directory keeps workers away from the trial and stops the one that runs it."""
@@ -29,15 +29,15 @@ class RunDirectory:
     """``runs/<trial id>/``.
 
     - ``trial.json``: the trial, canonical.
-    - ``attempts/<n>.json``: one file per execution (see `jobs.worker.worker`), rewritten whole.
+    - ``attempts/<n>.json``: one file per execution (see `dropbench.jobs.worker.worker`), rewritten whole.
     - ``events.jsonl``: append-only. Events that a killed worker wrote after its last checkpoint are revoked by the
       ``resume`` event of the next one, and `events` skips them.
     - ``checkpoint/``: the last two, and the selected weights.
-    - ``analysis/<kind>.{json,npz,png}``: findings about the trained model (see `harness.analysis.run`).
-    - ``predictions/<split>.jsonl.gz``: the prediction for each example (see `harness.predictions`).
+    - ``analysis/<kind>.{json,npz,png}``: findings about the trained model (see `dropbench.harness.analysis.run`).
+    - ``predictions/<split>.jsonl.gz``: the prediction for each example (see `dropbench.harness.predictions`).
     - ``result.json``: exists if and only if the trial succeeded.
     - ``cancelled``: exists while the trial must not run; contains the reason, or nothing if the user cancelled it.
-    - ``environment.json``, ``log.txt``, ``lock``, ``lease/`` (see `harness.runs.lease`).
+    - ``environment.json``, ``log.txt``, ``lock``, ``lease/`` (see `dropbench.harness.runs.lease`).
     """
 
     def __init__(self, path: Path) -> None:
@@ -143,7 +143,7 @@ class RunDirectory:
         return kept
 
     def attempts(self) -> list[dict[str, Any]]:
-        """Return the attempts in order, as `jobs.worker.worker` wrote them, without half-written ones.
+        """Return the attempts in order, as `dropbench.jobs.worker.worker` wrote them, without half-written ones.
 
         Raises InputError if a file holds something else.
         """
@@ -190,7 +190,7 @@ class RunDirectory:
         """Lock the directory against other workers on this machine; yield False if any worker already holds it.
 
         The kernel releases the lock when its process ends, however it ends. Kernel locks may not reach other machines,
-        so a worker also takes a `harness.runs.lease.Lease`.
+        so a worker also takes a `dropbench.harness.runs.lease.Lease`.
         """
         with open(self._open_lock(os.O_RDWR | os.O_CREAT), "rb+", buffering=0) as file:
             locked = _flock(file, fcntl.LOCK_EX)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from harness.regularizers import REGULARIZERS
-from harness.regularizers.cards import find_card
-from harness.regularizers.spec import parse_spec
-from harness.suites.schema import Row
+from dropbench.harness.regularizers import REGULARIZERS
+from dropbench.harness.regularizers.cards import find_card
+from dropbench.harness.regularizers.spec import parse_spec
+from dropbench.harness.suites.schema import Row
 
 
 def with_card_rows(rows: Sequence[Row]) -> list[Row]:

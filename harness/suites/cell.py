@@ -6,11 +6,11 @@ from typing import Any, Self
 
 from pydantic import Field
 
-from harness.settings import Settings
-from harness.suites.search_space import RECIPE_PREFIX, TRIAL_KEYS, Params, Search, Space, Sweep
-from harness.trials.plugins import make_trials
-from harness.trials.trial import Seed, Trial, TrialRequest
-from harness.validation import StrictModel
+from dropbench.harness.settings import Settings
+from dropbench.harness.suites.search_space import RECIPE_PREFIX, TRIAL_KEYS, Params, Search, Space, Sweep
+from dropbench.harness.trials.plugins import make_trials
+from dropbench.harness.trials.trial import Seed, Trial, TrialRequest
+from dropbench.harness.validation import StrictModel
 
 
 class SuiteOptions(StrictModel):

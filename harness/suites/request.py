@@ -15,15 +15,15 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from harness.clock import utc_now_iso
-from harness.errors import InputError
-from harness.files import canonical_json, read_bytes, write_atomic
-from harness.regularizers.spec import Scalar
-from harness.suites.cell import Cell, SuiteOptions
-from harness.suites.schema import FigureSpec
-from harness.trials.metric import Metric
-from harness.trials.recipe_diff import Change
-from harness.validation import StrictModel, input_error
+from dropbench.harness.clock import utc_now_iso
+from dropbench.harness.errors import InputError
+from dropbench.harness.files import canonical_json, read_bytes, write_atomic
+from dropbench.harness.regularizers.spec import Scalar
+from dropbench.harness.suites.cell import Cell, SuiteOptions
+from dropbench.harness.suites.schema import FigureSpec
+from dropbench.harness.trials.metric import Metric
+from dropbench.harness.trials.recipe_diff import Change
+from dropbench.harness.validation import StrictModel, input_error
 
 FOLDER = "requests"
 """The folder of the files, next to the run directories."""

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, PlainSerializer, model_validator
 
-from harness.regularizers.spec import Scalar
-from harness.settings import MAX_SEEDS
-from harness.suites.search_space import Search, Space
-from harness.trials.trial import TrialRequest
-from harness.validation import FiniteModel
+from dropbench.harness.regularizers.spec import Scalar
+from dropbench.harness.settings import MAX_SEEDS
+from dropbench.harness.suites.search_space import Search, Space
+from dropbench.harness.trials.trial import TrialRequest
+from dropbench.harness.validation import FiniteModel
 
 
 class PartialRequest(TrialRequest, strict=True):
@@ -79,8 +79,8 @@ class Preset(FiniteModel, strict=True):
     Attributes:
         sweep: the search space of all cells whose rows have none; keys that a regularizer does not have are ignored.
         search: how the space is searched; default: the suite's.
-        tuned: each row, the baseline included, chooses from the same number of candidates (`harness.suites.tuning`),
-            unless it has a sweep of its own.
+        tuned: each row, the baseline included, chooses from the same number of candidates
+            (`dropbench.harness.suites.tuning`), unless it has a sweep of its own.
     """
 
     seeds: int = Field(ge=1, le=MAX_SEEDS)

@@ -18,9 +18,9 @@ from pydantic import (
     model_validator,
 )
 
-from harness.errors import InputError, unknown_name
-from harness.regularizers.spec import Scalar, parameters, parse_scalar
-from harness.validation import FiniteModel, validated
+from dropbench.harness.errors import InputError, unknown_name
+from dropbench.harness.regularizers.spec import Scalar, parameters, parse_scalar
+from dropbench.harness.validation import FiniteModel, validated
 
 Params = Mapping[str, Scalar]
 T = TypeVar("T")

@@ -9,18 +9,18 @@ from typing import Any
 
 from pydantic import Field
 
-from harness.errors import InputError, unknown_name
-from harness.files import read_yaml
-from harness.regularizers import REGULARIZERS
-from harness.regularizers.spec import build_regularizer, parameters, parse_spec
-from harness.suites.card_rows import with_card_rows
-from harness.suites.cell import Cell, SuiteOptions
-from harness.suites.schema import Axis, FigureSpec, Preset, Row, TrialFields
-from harness.suites.search_space import Search, Space, Sweep, first_set, sweep_for, sweepable_keys
-from harness.suites.tuning import tuned_sweep
-from harness.trials.recipe_diff import PAPER
-from harness.trials.trial import TrialRequest
-from harness.validation import FiniteModel, located, validated
+from dropbench.harness.errors import InputError, unknown_name
+from dropbench.harness.files import read_yaml
+from dropbench.harness.regularizers import REGULARIZERS
+from dropbench.harness.regularizers.spec import build_regularizer, parameters, parse_spec
+from dropbench.harness.suites.card_rows import with_card_rows
+from dropbench.harness.suites.cell import Cell, SuiteOptions
+from dropbench.harness.suites.schema import Axis, FigureSpec, Preset, Row, TrialFields
+from dropbench.harness.suites.search_space import Search, Space, Sweep, first_set, sweep_for, sweepable_keys
+from dropbench.harness.suites.tuning import tuned_sweep
+from dropbench.harness.trials.recipe_diff import PAPER
+from dropbench.harness.trials.trial import TrialRequest
+from dropbench.harness.validation import FiniteModel, located, validated
 
 SUITES = Path(__file__).parent
 SUFFIXES = (".yaml", ".yml")
@@ -39,9 +39,9 @@ class Suite(FiniteModel, strict=True):
         title: the subject of the table.
         source: document and number of the table, or the origin of the suite.
         metric: the metric of the cells, without its split.
-        trial: fields of every trial (`harness.trials.trial.TrialRequest`).
-        sweep: the search space of the cells (`harness.suites.schema.Preset`); that of a row, then that of a preset
-            takes precedence.
+        trial: fields of every trial (`dropbench.harness.trials.trial.TrialRequest`).
+        sweep: the search space of the cells (`dropbench.harness.suites.schema.Preset`); that of a row, then that of a
+            preset takes precedence.
         search: how the space is searched.
         plugin_rows: whether each regularizer of a plug-in gets a row.
         card_rows: whether rows take what they do not set from the card of their regularizer, and each of DropBench's

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from harness.errors import InputError
-from harness.regularizers import REGULARIZERS
-from harness.regularizers.cards import find_card
-from harness.regularizers.spec import tuning_of_class
-from harness.suites.search_space import RECIPE_PREFIX, Search, Sweep, sweep_for
-from harness.trials.task import spec_of
-from harness.trials.trial import TrialRequest
-from harness.validation import validated
+from dropbench.harness.errors import InputError
+from dropbench.harness.regularizers import REGULARIZERS
+from dropbench.harness.regularizers.cards import find_card
+from dropbench.harness.regularizers.spec import tuning_of_class
+from dropbench.harness.suites.search_space import RECIPE_PREFIX, Search, Sweep, sweep_for
+from dropbench.harness.trials.task import spec_of
+from dropbench.harness.trials.trial import TrialRequest
+from dropbench.harness.validation import validated
 
 LR_FACTORS = (0.5, 1.0, 2.0)
 """The learning rates of rows without a tuned parameter, the baseline's included, as multiples of the recipe's."""

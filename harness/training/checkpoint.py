@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harness.errors import InputError
-from harness.files import atomic_file
+from dropbench.harness.errors import InputError
+from dropbench.harness.files import atomic_file
 
 State = Mapping[str, Any]
 FORMAT = 2

@@ -13,10 +13,10 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.data import DataLoader, Dataset, default_convert
 
-from harness.errors import InputError
-from harness.seeding import derive, seed_all
-from harness.settings import Settings
-from harness.trials.task import Split, Task, cut
+from dropbench.harness.errors import InputError
+from dropbench.harness.seeding import derive, seed_all
+from dropbench.harness.settings import Settings
+from dropbench.harness.trials.task import Split, Task, cut
 
 PREFETCH_FACTOR = 2
 """Batches that each worker has ready."""

@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from harness.errors import InputError
-from harness.regularizers.auxiliary_loss import with_penalty
-from harness.regularizers.base import Regularizer, Site
-from harness.regularizers.composition import Composition, Part
-from harness.regularizers.output import SiteModules
-from harness.seeding import derive, seed_all
-from harness.training.data_loading import StepBatches, to_device
-from harness.training.regularization import regularized_loss
-from harness.training.trainer import Trainer
+from dropbench.harness.errors import InputError
+from dropbench.harness.regularizers.auxiliary_loss import with_penalty
+from dropbench.harness.regularizers.base import Regularizer, Site
+from dropbench.harness.regularizers.composition import Composition, Part
+from dropbench.harness.regularizers.output import SiteModules
+from dropbench.harness.seeding import derive, seed_all
+from dropbench.harness.training.data_loading import StepBatches, to_device
+from dropbench.harness.training.regularization import regularized_loss
+from dropbench.harness.training.trainer import Trainer
 
 DRAWS = 16
 """Draws in which a regularizer may change nothing by chance, such as one that skips few layers."""

@@ -8,25 +8,25 @@ from typing import Any
 
 import torch
 
-from harness.attention.backends import backend, check_backend
-from harness.errors import InputError
-from harness.memory import keep_freed_memory
-from harness.predictions.recorder import Recorder
-from harness.runs.predictions import keep_predictions
-from harness.runs.run_directory import RunDirectory, Runs
-from harness.seeding import derive, seed_all
-from harness.settings import Settings
-from harness.training import checkpoint
-from harness.training.data_loading import SplitBatches
-from harness.training.effect import require_effect
-from harness.training.monte_carlo import monte_carlo
-from harness.training.regularization import drop_nothing
-from harness.training.train_state import TrainState
-from harness.training.trainer import Trainer
-from harness.trials.alignment import base_trial
-from harness.trials.metric import MetricName, require_numbers
-from harness.trials.result_versions import check_versions
-from harness.trials.task import TASKS, Split
+from dropbench.harness.attention.backends import backend, check_backend
+from dropbench.harness.errors import InputError
+from dropbench.harness.memory import keep_freed_memory
+from dropbench.harness.predictions.recorder import Recorder
+from dropbench.harness.runs.predictions import keep_predictions
+from dropbench.harness.runs.run_directory import RunDirectory, Runs
+from dropbench.harness.seeding import derive, seed_all
+from dropbench.harness.settings import Settings
+from dropbench.harness.training import checkpoint
+from dropbench.harness.training.data_loading import SplitBatches
+from dropbench.harness.training.effect import require_effect
+from dropbench.harness.training.monte_carlo import monte_carlo
+from dropbench.harness.training.regularization import drop_nothing
+from dropbench.harness.training.train_state import TrainState
+from dropbench.harness.training.trainer import Trainer
+from dropbench.harness.trials.alignment import base_trial
+from dropbench.harness.trials.metric import MetricName, require_numbers
+from dropbench.harness.trials.result_versions import check_versions
+from dropbench.harness.trials.task import TASKS, Split
 
 FINAL_SPLITS: tuple[Split, ...] = ("dev", "test")
 """Splits of the final evaluation; the last one is summarized."""

@@ -34,7 +34,7 @@ def environment(device: torch.device) -> dict[str, Any]:
 @cache
 def commit() -> str | None:
     """Return the commit of the code, followed by "-dirty" if files differ; None unless it runs from a repository."""
-    root = Path(__file__).parents[2]
+    root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():  # a repository that only contains an installation is another project's
         return None
     command = ["git", "describe", "--always", "--dirty", "--exclude=*", "--abbrev=12"]

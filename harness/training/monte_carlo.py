@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from torch import nn
 
-from harness.models.regularize import set_on_sites, sites
+from dropbench.harness.models.regularize import set_on_sites, sites
 
 
 @contextmanager

@@ -11,9 +11,9 @@ from accelerate import Accelerator
 from accelerate.utils import broadcast
 from torch import nn
 
-from harness.runs.run_directory import RunDirectory
-from harness.seeding import shared_draws
-from harness.training.tracking import Tracking
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.seeding import shared_draws
+from dropbench.harness.training.tracking import Tracking
 
 
 class Processes:

@@ -7,12 +7,12 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from harness.errors import UnsuitableError
-from harness.models.regularize import DEFAULT_KINDS, Report, bind, sites
-from harness.regularizers.base import Regularizer, Site
-from harness.regularizers.passes import Passes, loss_of_passes
-from harness.trials.task import Task
-from harness.trials.trial import Trial
+from dropbench.harness.errors import UnsuitableError
+from dropbench.harness.models.regularize import DEFAULT_KINDS, Report, bind, sites
+from dropbench.harness.regularizers.base import Regularizer, Site
+from dropbench.harness.regularizers.passes import Passes, loss_of_passes
+from dropbench.harness.trials.task import Task
+from dropbench.harness.trials.trial import Trial
 
 
 def bind_trial(model: nn.Module, trial: Trial) -> Report:

@@ -11,10 +11,10 @@ import json
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from harness.errors import InputError, unknown_name
-from harness.files import write_json
-from harness.runs.run_directory import RunDirectory
-from harness.trials.trial import Trial
+from dropbench.harness.errors import InputError, unknown_name
+from dropbench.harness.files import write_json
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.trials.trial import Trial
 
 if TYPE_CHECKING:
     from accelerate import Accelerator

@@ -10,8 +10,8 @@ from typing import Any, Literal
 from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass
 
-from harness.errors import Diverged
-from harness.training import checkpoint
+from dropbench.harness.errors import Diverged
+from dropbench.harness.training import checkpoint
 
 
 @dataclass(config=ConfigDict(strict=True, extra="forbid"))
@@ -26,7 +26,7 @@ class TrainState:
         averaged: steps whose weights are averaged if the recipe says so; the last one is `selected`.
         loss_steps: steps since the last train event.
         train_loss: mean loss of the last train event.
-        phase: "train", or "finetune" for the phase without the regularizer (`harness.trials.alignment`).
+        phase: "train", or "finetune" for the phase without the regularizer (`dropbench.harness.trials.alignment`).
     """
 
     step: int = 0

@@ -14,25 +14,25 @@ from accelerate.state import AcceleratorState, GradientState
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from harness.attention.backends import used_backends
-from harness.errors import Diverged, InputError, Interrupted
-from harness.files import write_json
-from harness.models.regularize import set_progress
-from harness.regularizers.auxiliary_loss import modules_with_aux_loss, with_penalty
-from harness.runs.run_directory import RunDirectory
-from harness.seeding import derive, seed_all
-from harness.settings import Settings
-from harness.training import checkpoint, tracking
-from harness.training.data_loading import SplitBatches, StepBatches, prefetch
-from harness.training.environment import environment
-from harness.training.processes import Processes
-from harness.training.regularization import bind_trial, check_objective, drop_nothing, regularized_loss
-from harness.training.train_state import SelectedWeights, TrainState
-from harness.trials.alignment import FINETUNE, num_mc_samples, validate_alignment
-from harness.trials.metric import require_numbers
-from harness.trials.optimization import clip_gradients, divide_gradients, learning_rate, set_rate
-from harness.trials.recipe_diff import recipe_diff
-from harness.trials.task import Split, Task
+from dropbench.harness.attention.backends import used_backends
+from dropbench.harness.errors import Diverged, InputError, Interrupted
+from dropbench.harness.files import write_json
+from dropbench.harness.models.regularize import set_progress
+from dropbench.harness.regularizers.auxiliary_loss import modules_with_aux_loss, with_penalty
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.seeding import derive, seed_all
+from dropbench.harness.settings import Settings
+from dropbench.harness.training import checkpoint, tracking
+from dropbench.harness.training.data_loading import SplitBatches, StepBatches, prefetch
+from dropbench.harness.training.environment import environment
+from dropbench.harness.training.processes import Processes
+from dropbench.harness.training.regularization import bind_trial, check_objective, drop_nothing, regularized_loss
+from dropbench.harness.training.train_state import SelectedWeights, TrainState
+from dropbench.harness.trials.alignment import FINETUNE, num_mc_samples, validate_alignment
+from dropbench.harness.trials.metric import require_numbers
+from dropbench.harness.trials.optimization import clip_gradients, divide_gradients, learning_rate, set_rate
+from dropbench.harness.trials.recipe_diff import recipe_diff
+from dropbench.harness.trials.task import Split, Task
 
 
 class Trainer(Processes):

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 
-from harness.errors import InputError
-from harness.regularizers.spec import RegularizerSpec
-from harness.trials.trial import Trial
+from dropbench.harness.errors import InputError
+from dropbench.harness.regularizers.spec import RegularizerSpec
+from dropbench.harness.trials.trial import Trial
 
 FINETUNE = "finetune"
 FINETUNE_KEYS = frozenset({"finetune_epochs", "finetune_lr"})

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from harness.errors import InputError
+from dropbench.harness.errors import InputError
 
 TEST = "test"
 

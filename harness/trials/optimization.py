@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from harness.trials.recipe import Recipe
+from dropbench.harness.trials.recipe import Recipe
 
 BACKBONE = "backbone."
 """The prefix of a backbone's parameters, in every model that has one."""

@@ -1,6 +1,6 @@
 """Plug-ins: files of the user that register regularizers, models, tasks, data sets or analyses.
 
-Entry points of installed packages are read by the registries (`harness.registry`).
+Entry points of installed packages are read by the registries (`dropbench.harness.registry`).
 """
 
 from __future__ import annotations
@@ -13,16 +13,24 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from harness.errors import InputError
-from harness.models.catalog import MODELS
-from harness.registry import PLUGIN_MODULES, PLUGINS_WITH_ENTRIES, REGISTRIES, Registry, current_plugin, describe, warn
-from harness.regularizers import REGULARIZERS
-from harness.regularizers.schedules import SCHEDULES
-from harness.regularizers.spec import part_names
-from harness.settings import Settings
-from harness.trials.result_versions import with_current_versions
-from harness.trials.task import TASKS, spec_of
-from harness.trials.trial import Trial, TrialRequest
+from dropbench.harness.errors import InputError
+from dropbench.harness.models.catalog import MODELS
+from dropbench.harness.registry import (
+    PLUGIN_MODULES,
+    PLUGINS_WITH_ENTRIES,
+    REGISTRIES,
+    Registry,
+    current_plugin,
+    describe,
+    warn,
+)
+from dropbench.harness.regularizers import REGULARIZERS
+from dropbench.harness.regularizers.schedules import SCHEDULES
+from dropbench.harness.regularizers.spec import part_names
+from dropbench.harness.settings import Settings
+from dropbench.harness.trials.result_versions import with_current_versions
+from dropbench.harness.trials.task import TASKS, spec_of
+from dropbench.harness.trials.trial import Trial, TrialRequest
 
 # Imported before any plug-in: entries registered while a plug-in is loaded are attributed to it.
 BUILT_IN: tuple[Registry[Any], ...] = (MODELS, REGULARIZERS, SCHEDULES, TASKS)

@@ -9,10 +9,10 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from harness.regularizers.base import SiteKind
-from harness.regularizers.spec import Scalar
-from harness.trials.trial import Seed
-from harness.validation import FiniteModel, validated
+from dropbench.harness.regularizers.base import SiteKind
+from dropbench.harness.regularizers.spec import Scalar
+from dropbench.harness.trials.trial import Seed
+from dropbench.harness.validation import FiniteModel, validated
 
 
 class Recipe(FiniteModel):

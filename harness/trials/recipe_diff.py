@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from harness.trials.task import Task
-from harness.trials.trial import Trial, TrialRequest
+from dropbench.harness.trials.task import Task
+from dropbench.harness.trials.trial import Trial, TrialRequest
 
 FILLED_IN = "_fingerprint"
 """The suffix of keys that are filled in from the user's files."""

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product
 
-from harness.errors import InputError
-from harness.models.catalog import MODELS
-from harness.regularizers.spec import part_names, result_version_of
-from harness.trials.task import spec_of
-from harness.trials.trial import Trial
+from dropbench.harness.errors import InputError
+from dropbench.harness.models.catalog import MODELS
+from dropbench.harness.regularizers.spec import part_names, result_version_of
+from dropbench.harness.trials.task import spec_of
+from dropbench.harness.trials.trial import Trial
 
 ENGINE = 1
 """The result version of the engine: training loop, optimization, seeding, attention, data loading."""

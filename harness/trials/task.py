@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from harness.errors import InputError
-from harness.predictions.recorder import Recorder
-from harness.registry import Registry
-from harness.settings import Settings
-from harness.trials.metric import Metric
-from harness.trials.recipe import Recipe, ResolvedRecipe
-from harness.trials.sample_view import BodyTokens, Overlays, SampleView
-from harness.trials.trial import Trial, TrialRequest
+from dropbench.harness.errors import InputError
+from dropbench.harness.predictions.recorder import Recorder
+from dropbench.harness.registry import Registry
+from dropbench.harness.settings import Settings
+from dropbench.harness.trials.metric import Metric
+from dropbench.harness.trials.recipe import Recipe, ResolvedRecipe
+from dropbench.harness.trials.sample_view import BodyTokens, Overlays, SampleView
+from dropbench.harness.trials.trial import Trial, TrialRequest
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor, nn
@@ -55,7 +55,7 @@ for _name, _folder, _help in (
     ("translation", "translation", "sentences of another language (DropAttention 5.4)"),
     ("language-modelling", "language", "the next token of a running text (Learned Dropout)"),
 ):
-    _room, _class = f"tasks.{_folder}", _name.title().replace("-", "")
+    _room, _class = f"dropbench.tasks.{_folder}", _name.title().replace("-", "")
     TASKS.add(_name, f"{_room}.{_name.replace('-', '_')}:{_class}", help=_help, spec=f"{_room}.spec:{_class}Spec")
 
 
@@ -85,7 +85,8 @@ class Task(ABC):
         name: the registered name; `TASKS.register` sets it.
         recipe_type: the model of its hyper-parameters.
         metrics: the metrics that `evaluate` and `summary` may return; `evaluate` always returns `selection_metric`.
-        result_version: raised when a change of the task changes its numbers (`harness.trials.result_versions`).
+        result_version: raised when a change of the task changes its numbers
+            (`dropbench.harness.trials.result_versions`).
 
     Attributes:
         notes: facts for readers of the results, such as how the data were split or truncated. `setup` sets them; they
@@ -203,7 +204,7 @@ class Task(ABC):
 
     def build_optimizer(self, model: nn.Module) -> Optimizer:
         """Return the recipe's optimizer; its groups have the `share` of `harness.trials.optimization.set_rate`."""
-        from harness.trials.optimization import build_optimizer  # imports torch
+        from dropbench.harness.trials.optimization import build_optimizer  # imports torch
 
         return build_optimizer(model, self.recipe)
 
@@ -273,7 +274,7 @@ class Task(ABC):
 
     def epoch_seed(self, number: int) -> int:
         """Return the seed of epoch `number`, from 0."""
-        from harness.seeding import derive
+        from dropbench.harness.seeding import derive
 
         return derive(self.seed_of("order"), "epoch", number)
 

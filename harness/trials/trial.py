@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, Field, ValidationError
 
-from harness.files import canonical_json
-from harness.regularizers.spec import RegularizerSpec, Scalar
-from harness.validation import FiniteModel, StrictModel, input_error
+from dropbench.harness.files import canonical_json
+from dropbench.harness.regularizers.spec import RegularizerSpec, Scalar
+from dropbench.harness.validation import FiniteModel, StrictModel, input_error
 
 TrialState = Literal["queued", "submitted", "running", "succeeded", "failed", "cancelled", "skipped"]
 TRIAL_STATES: tuple[TrialState, ...] = get_args(TrialState)
@@ -51,7 +51,8 @@ class Trial(FiniteModel):
     `recipe` holds the resolved hyper-parameters (preset, then changes for data and model, then overrides), so a run
     directory is self-contained and a changed recipe is another trial. `preset` and `overrides` record their origin.
     `plugins` holds the SHA-256 of the plug-in files that define the task, model or regularizer. `result_versions` holds
-    the versions of its items (`harness.trials.result_versions`) that are not 1. Without any, it is in no JSON.
+    the versions of its items (`dropbench.harness.trials.result_versions`) that are not 1. Without any, it is in no
+    JSON.
     """
 
     task: str

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.errors import InputError
-from harness.predictions.store import FOLDER as PREDICTIONS
-from harness.runs.run_directory import CANCELLED, RunDirectory
-from harness.trials.trial import TrialState
-from jobs.queue.reconcile import determine_state
-from jobs.worker.stop_requests import STOP_FILE
+from dropbench.harness.errors import InputError
+from dropbench.harness.predictions.store import FOLDER as PREDICTIONS
+from dropbench.harness.runs.run_directory import CANCELLED, RunDirectory
+from dropbench.harness.trials.trial import TrialState
+from dropbench.jobs.queue.reconcile import determine_state
+from dropbench.jobs.worker.stop_requests import STOP_FILE
 
 DAY = 86400.0
 """Seconds. Also the minimum age of a half-written file if no lock proves that its writer is dead."""

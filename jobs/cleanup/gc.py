@@ -17,18 +17,18 @@ from typing import Any
 
 from sqlalchemy import select
 
-from db.schema.connection import reading
-from db.schema.tables import Submissions, Trials
-from db.store.store import Store, SubmissionRow
-from harness.errors import InputError, count_of
-from harness.runs.run_directory import Runs
-from harness.settings import Settings
-from harness.suites.request import FOLDER as REQUESTS
-from jobs.cleanup import garbage
-from jobs.cleanup.garbage import DAY, KINDS, Garbage, RetentionPolicy
-from jobs.queue.reconcile import collect, inspect_active
-from jobs.submission.submission import ELEMENTS_FILE, inspect_submissions
-from jobs.worker import slots
+from dropbench.db.schema.connection import reading
+from dropbench.db.schema.tables import Submissions, Trials
+from dropbench.db.store.store import Store, SubmissionRow
+from dropbench.harness.errors import InputError, count_of
+from dropbench.harness.runs.run_directory import Runs
+from dropbench.harness.settings import Settings
+from dropbench.harness.suites.request import FOLDER as REQUESTS
+from dropbench.jobs.cleanup import garbage
+from dropbench.jobs.cleanup.garbage import DAY, KINDS, Garbage, RetentionPolicy
+from dropbench.jobs.queue.reconcile import collect, inspect_active
+from dropbench.jobs.submission.submission import ELEMENTS_FILE, inspect_submissions
+from dropbench.jobs.worker import slots
 
 
 @dataclass

@@ -8,10 +8,10 @@ from typing import Annotated, Literal
 
 import typer
 
-from db.cli.completion import complete_filter
-from db.cli.output import Json, opened
-from harness.analysis import ANALYSES
-from harness.cli.completion import (
+from dropbench.db.cli.completion import complete_filter
+from dropbench.db.cli.output import Json, opened
+from dropbench.harness.analysis import ANALYSES
+from dropbench.harness.cli.completion import (
     Item,
     complete_analysis,
     complete_model,
@@ -22,12 +22,12 @@ from harness.cli.completion import (
     complete_task,
     one_of,
 )
-from harness.cli.examples import examples
-from harness.cli.table import print_items
-from harness.errors import InputError, unknown_name
-from harness.settings import DEVICES, Settings
-from jobs.cli.options import ShownData, ShownModel, ShownPreset, ShownRequest, with_folders
-from tasks.completion import complete_data
+from dropbench.harness.cli.examples import examples
+from dropbench.harness.cli.table import print_items
+from dropbench.harness.errors import InputError, unknown_name
+from dropbench.harness.settings import DEVICES, Settings
+from dropbench.jobs.cli.options import ShownData, ShownModel, ShownPreset, ShownRequest, with_folders
+from dropbench.tasks.completion import complete_data
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -82,7 +82,7 @@ def list_(
     ] = "dropkey:ratio=0.3,schedule=decreasing",
 ) -> None:
     """List tasks, models, the sites of a model, data sets, regularizers, schedules, suites or published values."""
-    from jobs.cli.listing import card_lines, list_items, list_sites, published_lines, regularizer_item
+    from dropbench.jobs.cli.listing import card_lines, list_items, list_sites, published_lines, regularizer_item
 
     if kind == "sites":
         if not name:
@@ -144,10 +144,10 @@ def analyze(
     Without KIND, a suite is analyzed for the metrics that it shows. Scalars are added to the results as KIND/NAME;
     figure and arrays are written to the run directory.
     """
-    from harness.analysis.options import Options
-    from jobs.cli.suite_analysis import analyze_trial, show_matching, show_table
-    from jobs.cli.suite_table import has_table, suite_table
-    from jobs.queue.reconcile import refresh
+    from dropbench.harness.analysis.options import Options
+    from dropbench.jobs.cli.suite_analysis import analyze_trial, show_matching, show_table
+    from dropbench.jobs.cli.suite_table import has_table, suite_table
+    from dropbench.jobs.queue.reconcile import refresh
 
     settings, names = with_folders(Settings.from_environment(device=device), data)
     kind = words.pop() if len(words) > 1 and set("=<>~").isdisjoint(words[-1]) else None

@@ -7,26 +7,26 @@ from contextlib import suppress
 from textwrap import wrap
 from typing import Any
 
-from harness.errors import InputError
-from harness.models.catalog import MODELS
-from harness.registry import Entry, Registry
-from harness.regularizers import REGULARIZERS
-from harness.regularizers.cards import find_card
-from harness.regularizers.composition import part_ratios
-from harness.regularizers.schedules import SCHEDULES
-from harness.regularizers.spec import build_regularizer, complete_spec, describe_parameters, parse_spec
-from harness.settings import Settings
-from harness.suites.cell import Cell
-from harness.suites.suite import load_suite, suite_names
-from harness.trials.result_versions import item_version
-from harness.trials.task import TASKS
+from dropbench.harness.errors import InputError
+from dropbench.harness.models.catalog import MODELS
+from dropbench.harness.registry import Entry, Registry
+from dropbench.harness.regularizers import REGULARIZERS
+from dropbench.harness.regularizers.cards import find_card
+from dropbench.harness.regularizers.composition import part_ratios
+from dropbench.harness.regularizers.schedules import SCHEDULES
+from dropbench.harness.regularizers.spec import build_regularizer, complete_spec, describe_parameters, parse_spec
+from dropbench.harness.settings import Settings
+from dropbench.harness.suites.cell import Cell
+from dropbench.harness.suites.suite import load_suite, suite_names
+from dropbench.harness.trials.result_versions import item_version
+from dropbench.harness.trials.task import TASKS
 
 
 def list_items(kind: str) -> list[dict[str, Any]]:
     """Return the items of a kind: tasks, models, data, regularizers, schedules, suites, or published values."""
     if kind == "data":  # the other kinds need not wait for this import
-        from tasks.data import DATASETS
-        from tasks.data.check import list_datasets
+        from dropbench.tasks.data import DATASETS
+        from dropbench.tasks.data.check import list_datasets
 
         statuses = list_datasets(Settings.from_environment())
         return [{**status.to_json(), **_plugin(DATASETS.entry(status.dataset.name))} for status in statuses]
@@ -101,7 +101,7 @@ def list_sites(model: str, regularizer: str) -> list[dict[str, Any]]:
     Raises:
         InputError: the model, the regularizer or a parameter is unknown.
     """
-    from harness.models.regularize import bind
+    from dropbench.harness.models.regularize import bind
 
     spec = parse_spec(regularizer)
     built = build_regularizer(spec.name, **spec.params)

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from db.cli.completion import complete_filter
-from harness.cli.completion import complete_model, complete_regularizer, complete_task, one_of
-from harness.errors import InputError, unknown_name
-from harness.settings import BACKENDS, DEVICES, MAX_SEEDS, Settings
-from tasks.completion import complete_data
+from dropbench.db.cli.completion import complete_filter
+from dropbench.harness.cli.completion import complete_model, complete_regularizer, complete_task, one_of
+from dropbench.harness.errors import InputError, unknown_name
+from dropbench.harness.settings import BACKENDS, DEVICES, MAX_SEEDS, Settings
+from dropbench.tasks.completion import complete_data
 
 if TYPE_CHECKING:
-    from jobs.submission.dispatch import Plan
+    from dropbench.jobs.submission.dispatch import Plan
 
 SELECTION = "Selection by the dev score"
 RUNTIME = "How trials run, which changes no trial"
@@ -155,7 +155,7 @@ class RuntimeOptions:
         Raises:
             InputError: a name is unknown, or an option is invalid.
         """
-        from harness.training.tracking import checked_trackers
+        from dropbench.harness.training.tracking import checked_trackers
 
         options = {name: getattr(self, name) for name in ("device", "checkpoint_seconds", "compile")}
         settings = Settings.from_environment(**options, **({} if self.backend is None else {"backend": self.backend}))
@@ -167,7 +167,7 @@ def runtime_settings(runtime: RuntimeOptions, data: list[str] | None, executor: 
     """Return the settings, checked against this machine unless trials run on a cluster, where each checks its node."""
     settings = runtime.to_settings(data)
     if executor != "slurm" and (settings.device == "cuda" or settings.backend != "auto"):
-        from harness.attention.backends import check_backend
+        from dropbench.harness.attention.backends import check_backend
 
         check_backend(settings.backend, cuda=settings.uses_cuda())
     return settings
@@ -186,7 +186,7 @@ def make_plan(
     The default number of threads does not depend on that of the workers: on a CPU, it changes the last digits. With
     GPUs it does, because threads only prepare the data.
     """
-    from jobs.submission.dispatch import Plan, local_devices
+    from dropbench.jobs.submission.dispatch import Plan, local_devices
 
     if executor not in executors:
         raise unknown_name("executor", executor, executors)
@@ -201,7 +201,7 @@ def make_plan(
 
 def with_folders(settings: Settings, data: list[str] | None) -> tuple[Settings, list[str]]:
     """Add the paths of ``--data NAME=PATH`` to the settings; return these and the names."""
-    from tasks.data.locate import parse_folders
+    from dropbench.tasks.data.locate import parse_folders
 
     folders = parse_folders([item for item in data or () if "=" in item])
     names = [item.partition("=")[0] for item in data or ()]

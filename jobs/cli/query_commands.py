@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from db.cli.completion import complete_filter
-from db.cli.output import Json, Output, RowsFormat, With, checked_format, emit, opened, print_rows, split
-from harness.cli.completion import Item, complete_metric, complete_run
-from harness.cli.examples import examples
-from harness.errors import InputError
-from harness.settings import Settings
-from jobs.predictions.examples import Split, print_examples
+from dropbench.db.cli.completion import complete_filter
+from dropbench.db.cli.output import Json, Output, RowsFormat, With, checked_format, emit, opened, print_rows, split
+from dropbench.harness.cli.completion import Item, complete_metric, complete_run
+from dropbench.harness.cli.examples import examples
+from dropbench.harness.errors import InputError
+from dropbench.harness.settings import Settings
+from dropbench.jobs.predictions.examples import Split, print_examples
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -79,13 +79,13 @@ def results(
     as_json: Json = False,
 ) -> None:
     """Query metrics averaged over seeds: one row per suite, configuration and metric."""
-    from db.queries.results import curves, explain_empty, pivot, sort_rows
-    from db.queries.results import results as query
-    from db.queries.statistics import DEFAULT_AGGREGATES
-    from db.reference.describe import describe
-    from db.reference.merge import opened_with
-    from db.report.formats.listing import results_table
-    from jobs.queue.reconcile import refresh
+    from dropbench.db.queries.results import curves, explain_empty, pivot, sort_rows
+    from dropbench.db.queries.results import results as query
+    from dropbench.db.queries.statistics import DEFAULT_AGGREGATES
+    from dropbench.db.reference.describe import describe
+    from dropbench.db.reference.merge import opened_with
+    from dropbench.db.report.formats.listing import results_table
+    from dropbench.jobs.queue.reconcile import refresh
 
     if curve is not None and (metric or wide):
         raise InputError(f"--curve {curve}: prints the points of one curve: expected no --metric or --wide")
@@ -187,13 +187,13 @@ def _compare(
     old: str, new: str, metric: list[str] | None, limit: int | None, beside: str | None,
     kind: RowsFormat, output: Path | None,
 ) -> None:  # fmt: skip
-    from db.queries.compare import compare as compare_sides
-    from db.queries.compare import read_sides
-    from db.reference.describe import describe
-    from db.reference.merge import opened_with
-    from db.report.formats.comparison_tables import comparison_table
-    from db.schema.connection import reading
-    from jobs.queue.reconcile import refresh
+    from dropbench.db.queries.compare import compare as compare_sides
+    from dropbench.db.queries.compare import read_sides
+    from dropbench.db.reference.describe import describe
+    from dropbench.db.reference.merge import opened_with
+    from dropbench.db.report.formats.comparison_tables import comparison_table
+    from dropbench.db.schema.connection import reading
+    from dropbench.jobs.queue.reconcile import refresh
 
     settings = Settings.from_environment()
     with opened(settings) as own:
@@ -215,13 +215,13 @@ def _rank(
     words: Sequence[str], metric: list[str] | None, by: list[str] | None, limit: int | None, beside: str | None,
     kind: CompareFormat, output: Path | None,
 ) -> None:  # fmt: skip
-    from db.queries.rank import rank as rank_regularizers
-    from db.reference.describe import describe
-    from db.reference.merge import opened_with
-    from db.report.formats.comparison_tables import ranking_table
-    from db.report.formats.writers import to_json
-    from db.report.view.choices import choices_of
-    from jobs.queue.reconcile import refresh
+    from dropbench.db.queries.rank import rank as rank_regularizers
+    from dropbench.db.reference.describe import describe
+    from dropbench.db.reference.merge import opened_with
+    from dropbench.db.report.formats.comparison_tables import ranking_table
+    from dropbench.db.report.formats.writers import to_json
+    from dropbench.db.report.view.choices import choices_of
+    from dropbench.jobs.queue.reconcile import refresh
 
     if limit is not None:
         raise InputError(f"--limit {limit}: a ranking is of all regularizers: pass a FILTER")
@@ -235,7 +235,7 @@ def _rank(
             )
             ranking.notes += [*choices.notes, *describe(store, settings.runs)]
     if kind == "png" or kind == "svg":
-        from db.report.figures.critical_difference import critical_difference_diagram
+        from dropbench.db.report.figures.critical_difference import critical_difference_diagram
 
         emit(critical_difference_diagram(ranking, kind), output)
     elif kind == "json":
@@ -247,7 +247,7 @@ def _rank(
 @contextlib.contextmanager
 def _open_side(words: Sequence[str], connection: Connection) -> Iterator[tuple[Connection, Sequence[str]]]:
     """Yield the connection of a side and the words of its filter; the first word may name another database."""
-    from db.transfer.source import open_source
+    from dropbench.db.transfer.source import open_source
 
     if words and _is_source(words[0]):
         with open_source(words[0], "sqlite://") as source:

@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from db.cli.completion import complete_filter
-from db.cli.output import Json
-from harness.cli.completion import complete_run, one_of
-from harness.cli.examples import examples
-from harness.errors import InputError, count_of
-from harness.files import open_regular
-from harness.settings import Settings
-from jobs.cli.options import Filter
+from dropbench.db.cli.completion import complete_filter
+from dropbench.db.cli.output import Json
+from dropbench.harness.cli.completion import complete_run, one_of
+from dropbench.harness.cli.examples import examples
+from dropbench.harness.errors import InputError, count_of
+from dropbench.harness.files import open_regular
+from dropbench.harness.settings import Settings
+from dropbench.jobs.cli.options import Filter
 
 if TYPE_CHECKING:
-    from db.store.store import Store
-    from harness.runs.run_directory import RunDirectory
+    from dropbench.db.store.store import Store
+    from dropbench.harness.runs.run_directory import RunDirectory
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -36,7 +36,7 @@ RUN_THEM = "run `dropbench submit` or `dropbench run SUITE`"
 
 @contextlib.contextmanager
 def _open_store() -> Iterator[tuple[Store, Settings]]:
-    from db.store.store import open_store
+    from dropbench.db.store.store import open_store
 
     settings = Settings.from_environment()
     with open_store(settings.database, create=False) as store:
@@ -59,9 +59,9 @@ def status(
     ] = False,
 ) -> None:
     """Count the trials by state, after updating the database from the run directories on this machine."""
-    from jobs.queue.reconcile import refresh
-    from jobs.queue.status import explain_waiting, print_usage, read_status, render
-    from jobs.queue.watch import watch as watch_trials
+    from dropbench.jobs.queue.reconcile import refresh
+    from dropbench.jobs.queue.status import explain_waiting, print_usage, read_status, render
+    from dropbench.jobs.queue.watch import watch as watch_trials
 
     if watch and usage is not None:
         raise InputError("--usage: expected no --watch")
@@ -89,7 +89,7 @@ def logs(
     as_json: Annotated[bool, typer.Option("--json", help="Print the attempts and the log as JSON.")] = False,
 ) -> None:
     """Print the log of a trial, with all its attempts."""
-    from harness.runs.run_directory import Runs
+    from dropbench.harness.runs.run_directory import Runs
 
     directory = Runs(Settings.from_environment().runs).find(id)
     if as_json:
@@ -126,8 +126,8 @@ def _open_log(directory: RunDirectory) -> TextIOWrapper:
 @app.command(epilog=examples("cancel running", "cancel dropkey/table1 regularizer=dropkey 'ratio>0.5'"))
 def cancel(words: Filter, as_json: Json = False) -> None:
     """Cancel trials; running ones write a checkpoint and stop. `retry` resumes them from there."""
-    from jobs.queue.operations import cancel as cancel_trials
-    from jobs.queue.status import explain_no_match
+    from dropbench.jobs.queue.operations import cancel as cancel_trials
+    from dropbench.jobs.queue.status import explain_no_match
 
     with _open_store() as (store, settings):
         ids = store.find(" ".join(words))
@@ -145,9 +145,9 @@ def cancel(words: Filter, as_json: Json = False) -> None:
 @app.command(epilog=examples("retry failed", "retry dropkey/table1 not cancelled"))
 def retry(words: Filter, as_json: Json = False) -> None:
     """Requeue failed and cancelled trials; each resumes from its last checkpoint."""
-    from jobs.queue.operations import retry as retry_trials
-    from jobs.queue.reconcile import collect
-    from jobs.queue.status import explain_no_match
+    from dropbench.jobs.queue.operations import retry as retry_trials
+    from dropbench.jobs.queue.reconcile import collect
+    from dropbench.jobs.queue.status import explain_no_match
 
     with _open_store() as (store, settings):
         collect(store, settings)
@@ -182,7 +182,7 @@ def gc(
     as_json: Json = False,
 ) -> None:
     """Free disk space: checkpoints of abandoned trials, and leftover files of killed processes and ended jobs."""
-    from jobs.cleanup.gc import gc as collect_garbage
+    from dropbench.jobs.cleanup.gc import gc as collect_garbage
 
     with _open_store() as (store, settings):
         ids = store.find(" ".join(words)) if words else None

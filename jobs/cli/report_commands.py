@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from db.cli.output import Json, Output, With, emit, opened, show_suite_table
-from harness.cli.completion import complete_suite
-from harness.cli.examples import examples
-from harness.errors import InputError, count_of
-from harness.settings import Settings
-from jobs.cli.options import ShownData, ShownModel, ShownPreset, ShownRequest, with_folders
+from dropbench.db.cli.output import Json, Output, With, emit, opened, show_suite_table
+from dropbench.harness.cli.completion import complete_suite
+from dropbench.harness.cli.examples import examples
+from dropbench.harness.errors import InputError, count_of
+from dropbench.harness.settings import Settings
+from dropbench.jobs.cli.options import ShownData, ShownModel, ShownPreset, ShownRequest, with_folders
 
 if TYPE_CHECKING:
-    from db.report.view.cells import CellTrials
-    from db.report.view.requests import SuiteTable
-    from db.report.view.view import View
-    from db.store.store import Store
+    from dropbench.db.report.view.cells import CellTrials
+    from dropbench.db.report.view.requests import SuiteTable
+    from dropbench.db.report.view.view import View
+    from dropbench.db.store.store import Store
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -67,11 +67,11 @@ def report(
 
     It has the cells of all requests (by `run`, `enqueue`) that train alike, each of the newest. Data are not needed.
     """
-    from db.reference.merge import opened_with
-    from db.report.view.build import build_view
-    from harness.cli.plain_text import plain
-    from jobs.cli.suite_table import suite_table
-    from jobs.queue.reconcile import refresh
+    from dropbench.db.reference.merge import opened_with
+    from dropbench.db.report.view.build import build_view
+    from dropbench.harness.cli.plain_text import plain
+    from dropbench.jobs.cli.suite_table import suite_table
+    from dropbench.jobs.queue.reconcile import refresh
 
     settings = Settings.from_environment()
     settings, names = with_folders(settings, data)
@@ -87,7 +87,7 @@ def report(
                 return
             view = build_view(table, store, settings.runs, peek=peek)
             if frozen is not None:
-                from db.report.view.preregistration import check
+                from dropbench.db.report.view.preregistration import check
 
                 view = dataclasses.replace(view, notices=(*check(frozen, table), *view.notices))
             if floors:
@@ -99,12 +99,12 @@ def report(
 
 def _emit(view: View, kind: ReportFormat, page: str, output: Path | None, settings: Settings) -> None:
     """Print a table in a format; `page` is the text of HTML."""
-    from db.report.formats import documents
+    from dropbench.db.report.formats import documents
 
     if kind == "html":
         emit(page, output)
     elif kind == "png":
-        from db.report.figures.figures import figure
+        from dropbench.db.report.figures.figures import figure
 
         emit(figure(view, settings.runs), output)
     elif kind == "table":
@@ -119,7 +119,7 @@ def _emit(view: View, kind: ReportFormat, page: str, output: Path | None, settin
 
 def _freeze(table: SuiteTable, store: Store, file: Path) -> None:
     """Write the pre-registration of a table."""
-    from db.report.view.preregistration import freeze
+    from dropbench.db.report.view.preregistration import freeze
 
     emit(freeze(table, store), file)
     swept = [cell.selection for cell in table.cells if cell.selection is not None]
@@ -129,7 +129,7 @@ def _freeze(table: SuiteTable, store: Store, file: Path) -> None:
 
 def _with_floors(view: View, cells: Iterable[CellTrials], store: Store, settings: Settings) -> View:
     """Return the view with the floors of each data set and metric of its cells."""
-    from tasks.floors.floors import floors
+    from dropbench.tasks.floors.floors import floors
 
     found: dict[tuple[str, str], dict[str, float]] = {}
     for cell in cells:
@@ -141,7 +141,7 @@ def _with_floors(view: View, cells: Iterable[CellTrials], store: Store, settings
 
 
 def _html(view: View, store: Store, settings: Settings) -> str:
-    from db.report.page.document import page
+    from dropbench.db.report.page.document import page
 
     return page(view, store, settings.runs)
 
@@ -154,8 +154,8 @@ def dashboard(
     as_json: Annotated[bool, typer.Option("--json", help="Print the address as JSON.")] = False,
 ) -> None:
     """Serve live web pages of the database to this machine only; changes nothing. Stop it by Ctrl-C."""
-    from db.report.dashboard.app import serve
-    from jobs.queue.status import activity
+    from dropbench.db.report.dashboard.app import serve
+    from dropbench.jobs.queue.status import activity
 
     settings = Settings.from_environment()
 

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from db.cli.completion import complete_filter
-from db.cli.output import Json, With
-from harness.cli.completion import Item, complete_suite, completer, one_of
-from harness.cli.examples import examples
-from harness.cli.option_groups import GroupedCommand
-from harness.errors import InputError, count_of
-from jobs.cli.options import RuntimeOptions, TrialOptions, expand_options, make_plan, runtime_settings
+from dropbench.db.cli.completion import complete_filter
+from dropbench.db.cli.output import Json, With
+from dropbench.harness.cli.completion import Item, complete_suite, completer, one_of
+from dropbench.harness.cli.examples import examples
+from dropbench.harness.cli.option_groups import GroupedCommand
+from dropbench.harness.errors import InputError, count_of
+from dropbench.jobs.cli.options import RuntimeOptions, TrialOptions, expand_options, make_plan, runtime_settings
 
 if TYPE_CHECKING:
-    from db.store.store import Enqueued, Store
-    from harness.settings import Settings
-    from jobs.queue.request import Requested
+    from dropbench.db.store.store import Enqueued, Store
+    from dropbench.harness.settings import Settings
+    from dropbench.jobs.queue.request import Requested
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -56,14 +56,14 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Train a suite or one configuration on this machine, and print its table. Finished trials are not repeated."""
-    from db.reference.merge import opened_with
-    from db.report.formats.listing import print_trials
-    from db.report.view.requests import look_up
-    from db.schema.reference import ORIGINS, stored_id
-    from db.store.store import open_store
-    from jobs.cli.suite_analysis import show_table
-    from jobs.cli.trial_request import resolve_request
-    from jobs.queue.run_loop import run as run_trials
+    from dropbench.db.reference.merge import opened_with
+    from dropbench.db.report.formats.listing import print_trials
+    from dropbench.db.report.view.requests import look_up
+    from dropbench.db.schema.reference import ORIGINS, stored_id
+    from dropbench.db.store.store import open_store
+    from dropbench.jobs.cli.suite_analysis import show_table
+    from dropbench.jobs.cli.trial_request import resolve_request
+    from dropbench.jobs.queue.run_loop import run as run_trials
 
     plan = make_plan(executor, parallel, ("local", "debug"), threads=runtime.threads, device=runtime.device)
     settings = runtime_settings(runtime, options.data, executor)
@@ -95,7 +95,7 @@ def run(
 
 def _in_reference(requested: Requested, location: str) -> frozenset[str]:
     """Return the ids of the requested trials that a reference has, and report their number."""
-    from db.reference.load import open_reference
+    from dropbench.db.reference.load import open_reference
 
     with open_reference(location) as reference:
         known = reference.states(list(requested.trials)).keys()
@@ -126,8 +126,8 @@ def enqueue(
     as_json: Json = False,
 ) -> None:
     """Enqueue the trials of suites or of one configuration for `dropbench submit`; of a search, its next candidates."""
-    from db.store.store import open_store
-    from jobs.queue.status import explain_skipped
+    from dropbench.db.store.store import open_store
+    from dropbench.jobs.queue.status import explain_skipped
 
     settings = RuntimeOptions().to_settings(options.data)
     with open_store(settings.database) as store:
@@ -146,10 +146,10 @@ def _enqueue(store: Store, settings: Settings, suites: list[str], options: Trial
 
     Return the ids, and the number of candidates of searches that are still to come.
     """
-    from db.store.store import Enqueued
-    from jobs.cli.trial_request import resolve_request
-    from jobs.queue.reconcile import collect
-    from jobs.queue.search import Searches
+    from dropbench.db.store.store import Enqueued
+    from dropbench.jobs.cli.trial_request import resolve_request
+    from dropbench.jobs.queue.reconcile import collect
+    from dropbench.jobs.queue.search import Searches
 
     enqueued, remaining = Enqueued([], [], []), 0
     names: list[str | None] = [*suites] or [None]
@@ -176,7 +176,7 @@ def _describe_remaining(remaining: int, command: str) -> list[str]:
 
 
 def _profiles(word: str) -> list[Item]:
-    from jobs.slurm.profile import load_profiles
+    from dropbench.jobs.slurm.profile import load_profiles
 
     return [(name, "") for name in load_profiles()]
 
@@ -226,11 +226,11 @@ def submit(
 
     The trials of a SUITE are enqueued first, as by `dropbench enqueue`; so they are with --dry-run.
     """
-    from db.store.store import open_store
-    from jobs.queue.reconcile import collect
-    from jobs.slurm.profile import FILE
-    from jobs.submission.submit import describe_defaults, group_by_profile, preview
-    from jobs.submission.submit import submit as submit_trials
+    from dropbench.db.store.store import open_store
+    from dropbench.jobs.queue.reconcile import collect
+    from dropbench.jobs.slurm.profile import FILE
+    from dropbench.jobs.submission.submit import describe_defaults, group_by_profile, preview
+    from dropbench.jobs.submission.submit import submit as submit_trials
 
     plan = make_plan(executor, parallel, ("local", "slurm", "debug"), threads=runtime.threads, device=runtime.device)
     settings = runtime_settings(runtime, options.data, executor)
@@ -271,7 +271,7 @@ def submit(
 
 def _suites_to_enqueue(words: list[str], options: TrialOptions) -> list[str]:
     """Return the suites among the words, none if they are a filter; raise InputError if they are mixed."""
-    from harness.suites.suite import is_suite
+    from dropbench.harness.suites.suite import is_suite
 
     suites = [word for word in words if is_suite(word)]
     if suites and len(suites) < len(words):

@@ -12,27 +12,27 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from db.cli.output import opened, show_suite_table
-from db.report.formats.documents import as_json as to_json
-from db.report.formats.listing import print_trials
-from db.report.view.build import build_view
-from db.report.view.requests import SuiteTable
-from db.store.run_record import read_run_record
-from db.store.store import Store
-from harness.analysis import ANALYSES
-from harness.analysis.options import Options
-from harness.errors import InputError, count_of
-from harness.files import write_atomic
-from harness.runs.run_directory import RunDirectory, Runs
-from harness.settings import Settings
-from jobs.queue.reconcile import refresh
+from dropbench.db.cli.output import opened, show_suite_table
+from dropbench.db.report.formats.documents import as_json as to_json
+from dropbench.db.report.formats.listing import print_trials
+from dropbench.db.report.view.build import build_view
+from dropbench.db.report.view.requests import SuiteTable
+from dropbench.db.store.run_record import read_run_record
+from dropbench.db.store.store import Store
+from dropbench.harness.analysis import ANALYSES
+from dropbench.harness.analysis.options import Options
+from dropbench.harness.errors import InputError, count_of
+from dropbench.harness.files import write_atomic
+from dropbench.harness.runs.run_directory import RunDirectory, Runs
+from dropbench.harness.settings import Settings
+from dropbench.jobs.queue.reconcile import refresh
 
 
 def analyze_trial(
     start: str, kind: str, options: Options, settings: Settings, output: Path | None = None
 ) -> dict[str, Any]:
     """Run `harness.analysis.run.analyze`, and store the scalars if `output` is None and there is a database."""
-    from harness.analysis.run import analyze
+    from dropbench.harness.analysis.run import analyze
 
     report = analyze(start, kind, options, settings, output)
     if output is None:
@@ -74,7 +74,7 @@ def show_table(
     else:
         show_suite_table(view)
     if view.suite.figure is not None:
-        from db.report.figures.figures import figure
+        from dropbench.db.report.figures.figures import figure
 
         try:
             image = figure(view, settings.runs)

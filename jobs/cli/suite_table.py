@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from db.report.view.cells import CellTrials
-from db.report.view.requests import SuiteTable, look_up
-from db.schema.connection import reading
-from db.store.requests import suites_of
-from db.store.store import Store
-from harness.errors import InputError
-from harness.suites.suite import is_suite, load_suite, name_of
-from jobs.queue.request import published_request
+from dropbench.db.report.view.cells import CellTrials
+from dropbench.db.report.view.requests import SuiteTable, look_up
+from dropbench.db.schema.connection import reading
+from dropbench.db.store.requests import suites_of
+from dropbench.db.store.store import Store
+from dropbench.harness.errors import InputError
+from dropbench.harness.suites.suite import is_suite, load_suite, name_of
+from dropbench.jobs.queue.request import published_request
 
 DEFAULT_PRESET = "mini"
 

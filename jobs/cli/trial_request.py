@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from harness.errors import InputError
-from harness.regularizers.spec import parse_scalar, parse_spec
-from harness.settings import Settings
-from harness.suites.cell import SuiteOptions
-from harness.suites.search_space import parse_search, parse_space
-from harness.suites.suite import load_suite
-from harness.trials.trial import TrialRequest
-from harness.validation import validated
-from jobs.cli.options import TrialOptions, with_folders
-from jobs.queue.request import Requested, request_configuration, request_suite
+from dropbench.harness.errors import InputError
+from dropbench.harness.regularizers.spec import parse_scalar, parse_spec
+from dropbench.harness.settings import Settings
+from dropbench.harness.suites.cell import SuiteOptions
+from dropbench.harness.suites.search_space import parse_search, parse_space
+from dropbench.harness.suites.suite import load_suite
+from dropbench.harness.trials.trial import TrialRequest
+from dropbench.harness.validation import validated
+from dropbench.jobs.cli.options import TrialOptions, with_folders
+from dropbench.jobs.queue.request import Requested, request_configuration, request_suite
 
 
 def suite_options(options: TrialOptions, settings: Settings) -> tuple[Settings, SuiteOptions]:

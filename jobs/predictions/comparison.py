@@ -8,10 +8,10 @@ from statistics import stdev
 
 import numpy as np
 
-from db.queries.paired_examples import mcnemar, paired_bootstrap
-from harness.errors import InputError
-from jobs.predictions.scores import ExampleScores, Floats
-from jobs.predictions.sides import Side
+from dropbench.db.queries.paired_examples import mcnemar, paired_bootstrap
+from dropbench.harness.errors import InputError
+from dropbench.jobs.predictions.scores import ExampleScores, Floats
+from dropbench.jobs.predictions.sides import Side
 
 DRAWS = 2000
 """Resamples of the examples."""

@@ -8,9 +8,9 @@ from typing import Literal
 
 import typer
 
-from db.cli.output import emit
-from harness.errors import InputError, count_of
-from harness.settings import Settings
+from dropbench.db.cli.output import emit
+from dropbench.harness.errors import InputError, count_of
+from dropbench.harness.settings import Settings
 
 Split = Literal["dev", "test"]
 
@@ -31,14 +31,14 @@ def print_examples(
         limit: number of rows printed.
 
     Raises:
-        InputError: another format, or as `jobs.predictions.sides.load_side`.
+        InputError: another format, or as `dropbench.jobs.predictions.sides.load_side`.
     """
-    from db.report.formats.writers import to_csv, to_json
-    from harness.cli.table import print_table
-    from harness.cli.text_table import to_text
-    from jobs.predictions.comparison import align, compare_sides, describe_side
-    from jobs.predictions.listing import list_disagreements, list_examples, metric_table, table_rows
-    from jobs.predictions.sides import load_side
+    from dropbench.db.report.formats.writers import to_csv, to_json
+    from dropbench.harness.cli.table import print_table
+    from dropbench.harness.cli.text_table import to_text
+    from dropbench.jobs.predictions.comparison import align, compare_sides, describe_side
+    from dropbench.jobs.predictions.listing import list_disagreements, list_examples, metric_table, table_rows
+    from dropbench.jobs.predictions.sides import load_side
 
     if kind not in ("table", "json", "csv"):
         raise InputError(f"--format {kind}: expected table, json or csv with --examples")

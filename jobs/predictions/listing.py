@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness.cli.text_table import TextTable
-from jobs.predictions.comparison import MetricTest
-from jobs.predictions.scores import display, prediction_text
-from jobs.predictions.sides import Side
+from dropbench.harness.cli.text_table import TextTable
+from dropbench.jobs.predictions.comparison import MetricTest
+from dropbench.jobs.predictions.scores import display, prediction_text
+from dropbench.jobs.predictions.sides import Side
 
 MAX_TEXT = 48
 """Longest text in a cell of a table; other formats have all of it."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.predictions.schema import Header, Ratio, Row
+from dropbench.harness.predictions.schema import Header, Ratio, Row
 
 Floats = NDArray[np.float64]
 MIN_SCORE = 0.5
@@ -41,7 +41,7 @@ def example_scores(header: Header, rows: Sequence[Row]) -> dict[str, ExampleScor
     scores = {name: _ratio_scores(ratio, rows) for name, ratio in header.metrics.items()}
     for name, options in header.corpus.items():
         if name in ("bleu", "sacrebleu") and options.get("scorer") == name:
-            from tasks.translation.bleu import Scorer, corpus_bleu
+            from dropbench.tasks.translation.bleu import Scorer, corpus_bleu
 
             scorer = Scorer(str(options["language"]), tokenized=bool(options["tokenized"]))
             counts = [scorer.counts(name, row["prediction"], row["target"]) for row in rows]

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from db.cli.output import opened
-from db.reference.merge import opened_with
-from db.reference.predictions import load_reference_predictions
-from db.schema.reference import PREFIX
-from db.store.store import Store
-from harness.errors import InputError
-from harness.predictions.schema import Predictions
-from harness.runs.predictions import load_predictions
-from harness.runs.run_directory import RunDirectory, Runs
-from harness.settings import Settings
-from harness.trials.trial import Trial
-from jobs.predictions.scores import ExampleScores, example_scores
-from jobs.queue.reconcile import refresh
+from dropbench.db.cli.output import opened
+from dropbench.db.reference.merge import opened_with
+from dropbench.db.reference.predictions import load_reference_predictions
+from dropbench.db.schema.reference import PREFIX
+from dropbench.db.store.store import Store
+from dropbench.harness.errors import InputError
+from dropbench.harness.predictions.schema import Predictions
+from dropbench.harness.runs.predictions import load_predictions
+from dropbench.harness.runs.run_directory import RunDirectory, Runs
+from dropbench.harness.settings import Settings
+from dropbench.harness.trials.trial import Trial
+from dropbench.jobs.predictions.scores import ExampleScores, example_scores
+from dropbench.jobs.queue.reconcile import refresh
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +62,8 @@ def load_side(words: str, split: str, settings: Settings, location: str | None =
         words: the beginning of an id, or a filter.
         split: "dev" or "test".
         settings: paths.
-        location: a file of reference results whose trials may match, too (`db.reference.load.open_reference`).
+        location: a file of reference results whose trials may match, too
+            (`dropbench.db.reference.load.open_reference`).
 
     Raises:
         InputError: no trained trial matches, several configurations do, or one has no stored predictions.

@@ -7,20 +7,20 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from db.store.store import Enqueued, Store
-from harness.errors import InputError, UnsuitableError
-from harness.runs.run_directory import BY_THE_USER, CANCELLED, RunDirectory, Runs
-from harness.settings import Settings
-from harness.suites.request import Request, write_request
-from harness.trials.task import TASKS
-from harness.trials.trial import Trial
-from jobs.queue.reconcile import ACTIVE, collect, import_results
-from jobs.queue.request import Requested
-from jobs.slurm import client
-from jobs.submission.submission import job_name, revoke
-from jobs.worker import slots
-from jobs.worker.retry import EXHAUSTED
-from tasks.data.check import require_readable
+from dropbench.db.store.store import Enqueued, Store
+from dropbench.harness.errors import InputError, UnsuitableError
+from dropbench.harness.runs.run_directory import BY_THE_USER, CANCELLED, RunDirectory, Runs
+from dropbench.harness.settings import Settings
+from dropbench.harness.suites.request import Request, write_request
+from dropbench.harness.trials.task import TASKS
+from dropbench.harness.trials.trial import Trial
+from dropbench.jobs.queue.reconcile import ACTIVE, collect, import_results
+from dropbench.jobs.queue.request import Requested
+from dropbench.jobs.slurm import client
+from dropbench.jobs.submission.submission import job_name, revoke
+from dropbench.jobs.worker import slots
+from dropbench.jobs.worker.retry import EXHAUSTED
+from dropbench.tasks.data.check import require_readable
 
 
 @dataclass

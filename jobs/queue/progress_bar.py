@@ -10,12 +10,12 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from db.store.store import TrialRow
-from harness.errors import InputError, count_of
-from harness.regularizers.spec import spec_label
-from harness.trials.task import spec_of
-from harness.trials.trial import FINAL_STATES, Trial
-from jobs.queue.status import TrainProgress, train_progress
+from dropbench.db.store.store import TrialRow
+from dropbench.harness.errors import InputError, count_of
+from dropbench.harness.regularizers.spec import spec_label
+from dropbench.harness.trials.task import spec_of
+from dropbench.harness.trials.trial import FINAL_STATES, Trial
+from dropbench.jobs.queue.status import TrainProgress, train_progress
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

@@ -11,16 +11,16 @@ from typing import Any, NamedTuple
 
 from sqlalchemy.exc import DatabaseError
 
-from db.schema.connection import BUSY_TIMEOUT_S, DamagedDatabaseError
-from db.store.run_record import NEXT_STATE, RunRecord, read_run_record
-from db.store.store import Store, TrialRow
-from harness.errors import InputError
-from harness.runs.run_directory import RunDirectory, Runs
-from harness.settings import Settings
-from harness.trials.trial import TrialState
-from jobs.submission.submission import Submission, inspect_submissions, revoke
-from jobs.worker import slots
-from jobs.worker.attempt import attribute_cause, finalize_dead
+from dropbench.db.schema.connection import BUSY_TIMEOUT_S, DamagedDatabaseError
+from dropbench.db.store.run_record import NEXT_STATE, RunRecord, read_run_record
+from dropbench.db.store.store import Store, TrialRow
+from dropbench.harness.errors import InputError
+from dropbench.harness.runs.run_directory import RunDirectory, Runs
+from dropbench.harness.settings import Settings
+from dropbench.harness.trials.trial import TrialState
+from dropbench.jobs.submission.submission import Submission, inspect_submissions, revoke
+from dropbench.jobs.worker import slots
+from dropbench.jobs.worker.attempt import attribute_cause, finalize_dead
 
 ACTIVE = "state=submitted,running"
 """Filter of the trials whose run directory may be newer than the database."""

@@ -6,22 +6,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from harness.analysis import analysis_of
-from harness.errors import InputError, unknown_name
-from harness.regularizers.spec import spec_label
-from harness.settings import Settings
-from harness.suites.cell import Cell, SuiteOptions
-from harness.suites.request import Heading, Request, RequestedCandidate, RequestedCell, digest
-from harness.suites.schema import Axis
-from harness.suites.search_space import Params
-from harness.suites.suite import SYNTHETIC, Suite
-from harness.trials.metric import Metric, MetricName
-from harness.trials.plugins import make_trials
-from harness.trials.recipe import ResolvedRecipe
-from harness.trials.recipe_diff import PAPER, Change, changes
-from harness.trials.result_versions import current_versions
-from harness.trials.task import spec_of
-from harness.trials.trial import Trial, TrialRequest
+from dropbench.harness.analysis import analysis_of
+from dropbench.harness.errors import InputError, unknown_name
+from dropbench.harness.regularizers.spec import spec_label
+from dropbench.harness.settings import Settings
+from dropbench.harness.suites.cell import Cell, SuiteOptions
+from dropbench.harness.suites.request import Heading, Request, RequestedCandidate, RequestedCell, digest
+from dropbench.harness.suites.schema import Axis
+from dropbench.harness.suites.search_space import Params
+from dropbench.harness.suites.suite import SYNTHETIC, Suite
+from dropbench.harness.trials.metric import Metric, MetricName
+from dropbench.harness.trials.plugins import make_trials
+from dropbench.harness.trials.recipe import ResolvedRecipe
+from dropbench.harness.trials.recipe_diff import PAPER, Change, changes
+from dropbench.harness.trials.result_versions import current_versions
+from dropbench.harness.trials.task import spec_of
+from dropbench.harness.trials.trial import Trial, TrialRequest
 
 Candidates = Sequence[tuple[Params, Sequence[Trial]]]
 """The values of a cell's candidates, and their trials, one per seed."""

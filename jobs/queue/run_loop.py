@@ -15,20 +15,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from socket import gethostname
 
-from db.store.store import Store, SubmissionRow, TrialRow
-from db.tuning.select import is_pruned
-from harness.errors import count_of
-from harness.settings import Settings
-from harness.suites.request import Request
-from harness.trials.trial import FINAL_STATES, Trial
-from jobs.queue.operations import requeue_exhausted
-from jobs.queue.progress_bar import ProgressBar
-from jobs.queue.reconcile import collect
-from jobs.queue.request import Requested
-from jobs.queue.search import Searches
-from jobs.submission.dispatch import Plan, dispatch, local_workers
-from jobs.worker import slots
-from jobs.worker.stop_requests import STOP_FILE
+from dropbench.db.store.store import Store, SubmissionRow, TrialRow
+from dropbench.db.tuning.select import is_pruned
+from dropbench.harness.errors import count_of
+from dropbench.harness.settings import Settings
+from dropbench.harness.suites.request import Request
+from dropbench.harness.trials.trial import FINAL_STATES, Trial
+from dropbench.jobs.queue.operations import requeue_exhausted
+from dropbench.jobs.queue.progress_bar import ProgressBar
+from dropbench.jobs.queue.reconcile import collect
+from dropbench.jobs.queue.request import Requested
+from dropbench.jobs.queue.search import Searches
+from dropbench.jobs.submission.dispatch import Plan, dispatch, local_workers
+from dropbench.jobs.worker import slots
+from dropbench.jobs.worker.stop_requests import STOP_FILE
 
 POLL_INTERVAL_S = 0.2
 """Seconds between two inspections of the run directories."""

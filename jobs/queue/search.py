@@ -11,20 +11,20 @@ from dataclasses import dataclass, field
 
 import sqlalchemy
 
-from db.schema.connection import reading
-from db.schema.tables import Metrics
-from db.store.rows import in_list
-from db.store.store import Enqueued, Store
-from db.tuning.propose import propose
-from db.tuning.select import PRUNED, Candidate, is_pruned
-from harness.clock import utc_now_iso
-from harness.settings import Settings
-from harness.suites.request import Request, RequestedCandidate, RequestedCell
-from harness.suites.search_space import Params
-from harness.trials.trial import FINAL_STATES, Trial
-from jobs.queue.operations import cancel, enqueue
-from jobs.queue.reconcile import collect
-from jobs.queue.request import Requested, candidate_of
+from dropbench.db.schema.connection import reading
+from dropbench.db.schema.tables import Metrics
+from dropbench.db.store.rows import in_list
+from dropbench.db.store.store import Enqueued, Store
+from dropbench.db.tuning.propose import propose
+from dropbench.db.tuning.select import PRUNED, Candidate, is_pruned
+from dropbench.harness.clock import utc_now_iso
+from dropbench.harness.settings import Settings
+from dropbench.harness.suites.request import Request, RequestedCandidate, RequestedCell
+from dropbench.harness.suites.search_space import Params
+from dropbench.harness.trials.trial import FINAL_STATES, Trial
+from dropbench.jobs.queue.operations import cancel, enqueue
+from dropbench.jobs.queue.reconcile import collect
+from dropbench.jobs.queue.request import Requested, candidate_of
 
 
 @dataclass
@@ -73,8 +73,8 @@ class Searches:
             the trials of cells without a search, and the open ones of the others, by id.
 
         Raises:
-            InputError: as `jobs.queue.operations.enqueue`; or Optuna is not installed, or a candidate's trials cannot
-                be created here.
+            InputError: as `dropbench.jobs.queue.operations.enqueue`; or Optuna is not installed, or a candidate's
+                trials cannot be created here.
         """
         for searched in self.searched:
             self._replay(searched)

@@ -10,14 +10,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from db.store.store import Store
-from harness.clock import utc_now_iso
-from harness.errors import count_of, unknown_name
-from harness.files import read_tail
-from harness.settings import Settings
-from harness.trials.trial import TRIAL_STATES, TrialState
-from jobs.queue.reconcile import ActiveTrial, inspect_active
-from jobs.slurm.execution import OUT_OF_MEMORY
+from dropbench.db.store.store import Store
+from dropbench.harness.clock import utc_now_iso
+from dropbench.harness.errors import count_of, unknown_name
+from dropbench.harness.files import read_tail
+from dropbench.harness.settings import Settings
+from dropbench.harness.trials.trial import TRIAL_STATES, TrialState
+from dropbench.jobs.queue.reconcile import ActiveTrial, inspect_active
+from dropbench.jobs.slurm.execution import OUT_OF_MEMORY
 
 _TAIL_BYTES = 16384
 
@@ -97,13 +97,13 @@ def print_usage(store: Store, by: str, *, as_json: bool) -> None:
     """Print the resources that attempts used, by suite, user or attempt; raise InputError for an unknown grouping."""
     if by not in ("suite", "user", "attempt"):
         raise unknown_name("grouping", by, ("suite", "user", "attempt"))
-    from db.queries.usage import table, usage
+    from dropbench.db.queries.usage import table, usage
 
     groups, total = usage(store, by)  # type: ignore[arg-type]
     if as_json:
         print(json.dumps([asdict(group) for group in [*groups, total]]))
         return
-    from harness.cli.table import print_table
+    from dropbench.harness.cli.table import print_table
 
     print_table(table(groups, total, by))  # type: ignore[arg-type]
 

@@ -6,12 +6,12 @@ import json
 import sys
 import time
 
-from db.store.store import Store
-from harness.settings import Settings
-from harness.trials.trial import TrialState
-from jobs.queue.progress_bar import ProgressBar
-from jobs.queue.reconcile import ACTIVE, collect
-from jobs.queue.status import list_counts, read_status
+from dropbench.db.store.store import Store
+from dropbench.harness.settings import Settings
+from dropbench.harness.trials.trial import TrialState
+from dropbench.jobs.queue.progress_bar import ProgressBar
+from dropbench.jobs.queue.reconcile import ACTIVE, collect
+from dropbench.jobs.queue.status import list_counts, read_status
 
 INTERVAL_S = 2.0
 """Least time between two inspections."""

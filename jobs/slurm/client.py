@@ -12,8 +12,8 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from harness.errors import InputError
-from jobs.slurm.execution import Execution
+from dropbench.harness.errors import InputError
+from dropbench.jobs.slurm.execution import Execution
 
 COMMAND_TIMEOUT_S = 60.0
 """Seconds to wait for an answer; a busy slurmctld may take as long."""

@@ -10,10 +10,10 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from db.store.rows import chunks
-from harness.clock import utc_now_iso
-from jobs.slurm import client
-from jobs.slurm.execution import Execution, last_started_by
+from dropbench.db.store.rows import chunks
+from dropbench.harness.clock import utc_now_iso
+from dropbench.jobs.slurm import client
+from dropbench.jobs.slurm.execution import Execution, last_started_by
 
 MAX_IDS_PER_CALL = 200
 """Names or job ids per call, as the length of a command line is limited."""

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from harness.errors import InputError, unknown_name
-from harness.files import read_bytes
-from harness.validation import validated
+from dropbench.harness.errors import InputError, unknown_name
+from dropbench.harness.files import read_bytes
+from dropbench.harness.validation import validated
 
 FILE = Path("dropbench.toml")
 Count = Annotated[int, Field(ge=1, le=10**6)]

@@ -12,20 +12,20 @@ from itertools import islice
 from pathlib import Path
 from socket import gethostname
 
-from db.store.rows import chunks
-from db.store.store import BULK, Store, SubmissionRow
-from harness.errors import InputError
-from harness.files import synced_together
-from harness.runs.run_directory import RunDirectory, Runs
-from harness.settings import Settings
-from jobs.slurm import client
-from jobs.slurm.job_states import query_jobs
-from jobs.slurm.profile import Profile
-from jobs.submission import executors
-from jobs.submission.submission import job_name, revoke, write_elements
-from jobs.worker import process_group, retry, slots
-from jobs.worker.attempt import remove_temp_files
-from jobs.worker.worker import Worker
+from dropbench.db.store.rows import chunks
+from dropbench.db.store.store import BULK, Store, SubmissionRow
+from dropbench.harness.errors import InputError
+from dropbench.harness.files import synced_together
+from dropbench.harness.runs.run_directory import RunDirectory, Runs
+from dropbench.harness.settings import Settings
+from dropbench.jobs.slurm import client
+from dropbench.jobs.slurm.job_states import query_jobs
+from dropbench.jobs.slurm.profile import Profile
+from dropbench.jobs.submission import executors
+from dropbench.jobs.submission.submission import job_name, revoke, write_elements
+from dropbench.jobs.worker import process_group, retry, slots
+from dropbench.jobs.worker.attempt import remove_temp_files
+from dropbench.jobs.worker.worker import Worker
 
 MAX_SEPARATE_SYNCS = 20
 """Trials whose files are synced one by one; for more, one sync of the whole file system is quicker."""

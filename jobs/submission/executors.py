@@ -1,6 +1,7 @@
 """Executors of workers.
 
-`local`: processes on this machine, limited by `jobs.worker.slots`. `debug`: this process. `slurm`: a job array.
+`local`: processes on this machine, limited by `dropbench.jobs.worker.slots`. `debug`: this process. `slurm`: a job
+array.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from typing import Any
 import submitit
 from submitit.core.utils import DelayedSubmission
 
-from harness.errors import InputError
-from harness.files import write_atomic, write_json
-from harness.trials.trial import Trial
-from jobs.slurm import client
-from jobs.slurm.profile import Profile
-from jobs.worker.slots import WorkerSlot
-from jobs.worker.worker import Worker
+from dropbench.harness.errors import InputError
+from dropbench.harness.files import write_atomic, write_json
+from dropbench.harness.trials.trial import Trial
+from dropbench.jobs.slurm import client
+from dropbench.jobs.slurm.profile import Profile
+from dropbench.jobs.worker.slots import WorkerSlot
+from dropbench.jobs.worker.worker import Worker
 
 _MAX_TIMEOUTS = 1_000_000
 """Times that a job may reach its time limit; Submitit requires a limit, and each job resumes from its checkpoint."""
@@ -42,8 +43,8 @@ _children: list[subprocess.Popen[bytes]] = []
 class LocalWorkers:
     """Starts workers on this machine, in sessions of their own: they outlive the terminal and this process.
 
-    They are forks of a process that has imported their libraries (`jobs.worker.fork_server`), which ends with the
-    context. With GPUs it imports none, as some libraries initialize GPUs, which a fork could not use.
+    They are forks of a process that has imported their libraries (`dropbench.jobs.worker.fork_server`), which ends with
+    the context. With GPUs it imports none, as some libraries initialize GPUs, which a fork could not use.
 
     Args:
         runs: the folder of the run directories.
@@ -67,7 +68,7 @@ class LocalWorkers:
         pairs = () if self.devices else sorted({f"{trial.task}:{trial.model}" for trial in trials})
         self.connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            command = [sys.executable, "-m", "jobs.worker.fork_server", str(theirs.fileno())]
+            command = [sys.executable, "-m", "dropbench.jobs.worker.fork_server", str(theirs.fileno())]
             process = subprocess.Popen(
                 [*command, str(self.runs.absolute()), *pairs],
                 env={**{name: str(self.threads) for name in _THREAD_VARIABLES if self.threads}, **os.environ},

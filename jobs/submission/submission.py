@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from db.store.store import SubmissionRow
-from harness.errors import InputError
-from harness.files import read_json, read_tail, write_json
-from harness.settings import Settings
-from harness.trials.trial import TrialState
-from jobs.slurm.execution import CANCELLED, add_seconds, exit_cause
-from jobs.slurm.job_states import JobStates, query_jobs
-from jobs.worker import slots
-from jobs.worker.stop_requests import STOP_FILE
-from jobs.worker.worker import STARTED_SUFFIX
+from dropbench.db.store.store import SubmissionRow
+from dropbench.harness.errors import InputError
+from dropbench.harness.files import read_json, read_tail, write_json
+from dropbench.harness.settings import Settings
+from dropbench.harness.trials.trial import TrialState
+from dropbench.jobs.slurm.execution import CANCELLED, add_seconds, exit_cause
+from dropbench.jobs.slurm.job_states import JobStates, query_jobs
+from dropbench.jobs.worker import slots
+from dropbench.jobs.worker.stop_requests import STOP_FILE
+from dropbench.jobs.worker.worker import STARTED_SUFFIX
 
 ELEMENTS_FILE = "elements.json"
 """In a submission's folder: the array element of each trial."""

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from db.store.store import Store
-from harness.errors import count_of
-from harness.settings import Settings
-from jobs.slurm import client
-from jobs.slurm.profile import FILE, Profile, load_profile, load_profiles
-from jobs.submission import executors
-from jobs.submission.dispatch import Plan, dispatch
-from jobs.worker import slots
+from dropbench.db.store.store import Store
+from dropbench.harness.errors import count_of
+from dropbench.harness.settings import Settings
+from dropbench.jobs.slurm import client
+from dropbench.jobs.slurm.profile import FILE, Profile, load_profile, load_profiles
+from dropbench.jobs.submission import executors
+from dropbench.jobs.submission.dispatch import Plan, dispatch
+from dropbench.jobs.worker import slots
 
 MIN_MEMORY_GB = 2.0
 """Memory of a job if the cluster's default is less: torch and a small trial need about 0.5 GB."""
@@ -113,7 +113,8 @@ def submit(store: Store, settings: Settings, ids: Sequence[str], plan: Plan) -> 
     If the cluster refuses an array because of its limit of jobs, submit half of it, and so on.
 
     Raises:
-        InputError: see `jobs.submission.dispatch.dispatch`; not if `sbatch` has accepted some trials before it refuses.
+        InputError: see `dropbench.jobs.submission.dispatch.dispatch`; not if `sbatch` has accepted some trials before
+            it refuses.
     """
     trials = workers = 0
     refusal: client.SubmissionRefusedError | None = None

@@ -16,11 +16,11 @@ from pathlib import Path
 from socket import gethostname
 from typing import Any, TextIO
 
-from harness.clock import utc_now_iso
-from harness.errors import InputError
-from harness.files import open_regular
-from harness.runs.run_directory import RunDirectory
-from jobs.worker import process_group, retry
+from dropbench.harness.clock import utc_now_iso
+from dropbench.harness.errors import InputError
+from dropbench.harness.files import open_regular
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.jobs.worker import process_group, retry
 
 LOST = "worker died without reporting an error (killed, out of memory, or node down)"
 
@@ -127,7 +127,7 @@ def finalize_dead(directory: RunDirectory, exit_cause: ExitCause | None = None) 
     """Record the end of an attempt whose process died without doing so; the caller holds the directory's lock.
 
     The attempt is "lost", so that the trial resumes from its last checkpoint, unless `exit_cause` knows the cause. See
-    `jobs.worker.retry` for the limits.
+    `dropbench.jobs.worker.retry` for the limits.
     """
     attempts = directory.attempts()
     if not attempts or attempts[-1]["state"] != "running":

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from jobs.worker.forked import import_libraries, run_and_exit
+from dropbench.jobs.worker.forked import import_libraries, run_and_exit
 
 PROCESS_NAME = "dropbench-work"
 """The name of a worker in lists of processes; Linux allows 15 characters."""
@@ -28,8 +28,8 @@ def main(arguments: Sequence[str]) -> None:
     """Fork a worker for each message on a socket, until that is closed.
 
     `arguments` are the socket's file descriptor, the runs folder (which identifies the process), and the tasks and
-    models to import, as ``task:model``. A message is a file with the fields of a `jobs.worker.worker.Worker` and the
-    worker's environment; with it comes the worker's slot as a file descriptor, so that the slot is always held.
+    models to import, as ``task:model``. A message is a file with the fields of a `dropbench.jobs.worker.worker.Worker`
+    and the worker's environment; with it comes the worker's slot as a file descriptor, so that the slot is always held.
     """
     connection = socket.socket(fileno=int(arguments[0]))
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no zombies
@@ -59,7 +59,7 @@ def _run_worker(file: str, environment: Mapping[str, str]) -> None:
             os.dup2(log.fileno(), stream)
     # Submitit's variables: this process is the job, even inside a SLURM allocation.
     os.environ |= {**environment, "SUBMITIT_EXECUTOR": "local", "SUBMITIT_LOCAL_JOB_ID": str(os.getpid())}
-    from jobs.worker.worker import Worker
+    from dropbench.jobs.worker.worker import Worker
 
     Worker(**json.loads(Path(file).read_bytes()))()
 

@@ -12,11 +12,16 @@ import traceback
 from collections.abc import Callable, Iterable
 from typing import NoReturn
 
-from jobs.worker.stop_requests import StopRequests
+from dropbench.jobs.worker.stop_requests import StopRequests
 
 _POLL_INTERVAL_S = 0.1
 
-_LIBRARIES = ("submitit", "harness.trials.plugins", "harness.training.engine", "jobs.worker.worker")
+_LIBRARIES = (
+    "submitit",
+    "dropbench.harness.trials.plugins",
+    "dropbench.harness.training.engine",
+    "dropbench.jobs.worker.worker",
+)
 
 
 def import_libraries(pairs: Iterable[tuple[str, str]]) -> None:
@@ -29,8 +34,8 @@ def import_libraries(pairs: Iterable[tuple[str, str]]) -> None:
     with contextlib.suppress(Exception):
         for name in _LIBRARIES:
             importlib.import_module(name)
-    from harness.models.catalog import MODELS
-    from harness.trials.task import TASKS
+    from dropbench.harness.models.catalog import MODELS
+    from dropbench.harness.trials.task import TASKS
 
     for task, model in pairs:  # plug-ins are loaded by their trials
         with contextlib.suppress(Exception):

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.settings import Settings
+from dropbench.harness.settings import Settings
 
 JOIN_TIMEOUT_S = 600.0
 """Seconds to wait for rank 0: the nodes of a job do not start at the same time."""

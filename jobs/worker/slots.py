@@ -21,7 +21,7 @@ from functools import cache, partial
 from pathlib import Path
 from socket import gethostname
 
-from harness.errors import InputError
+from dropbench.harness.errors import InputError
 
 MIN_FREE_BYTES = 16 * 2**20
 """Free disk space that is required to start work: a small checkpoint and its predecessor."""

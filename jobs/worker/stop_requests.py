@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from harness.runs.run_directory import RunDirectory
+from dropbench.harness.runs.run_directory import RunDirectory
 
 STOP_FILE = "stop"
 """A file of this name in a submission's folder asks its workers to write a checkpoint and exit."""

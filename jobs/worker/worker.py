@@ -13,18 +13,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.clock import utc_now_iso
-from harness.errors import InputError, Interrupted
-from harness.predictions.store import FOLDER as PREDICTIONS
-from harness.runs.lease import Lease, SupersededError, holder
-from harness.runs.run_directory import RunDirectory
-from harness.settings import Settings
-from jobs.worker import retry, slots
-from jobs.worker.attempt import Attempt, finalize_dead, open_log, remove_temp_files
-from jobs.worker.forked import import_libraries, run_side_by_side
-from jobs.worker.longest_first import LongestFirst
-from jobs.worker.process_group import ProcessGroup, share_of_device, visible_devices
-from jobs.worker.stop_requests import StopRequests
+from dropbench.harness.clock import utc_now_iso
+from dropbench.harness.errors import InputError, Interrupted
+from dropbench.harness.predictions.store import FOLDER as PREDICTIONS
+from dropbench.harness.runs.lease import Lease, SupersededError, holder
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.settings import Settings
+from dropbench.jobs.worker import retry, slots
+from dropbench.jobs.worker.attempt import Attempt, finalize_dead, open_log, remove_temp_files
+from dropbench.jobs.worker.forked import import_libraries, run_side_by_side
+from dropbench.jobs.worker.longest_first import LongestFirst
+from dropbench.jobs.worker.process_group import ProcessGroup, share_of_device, visible_devices
+from dropbench.jobs.worker.stop_requests import StopRequests
 
 if TYPE_CHECKING:
     from submitit.core.utils import DelayedSubmission
@@ -47,7 +47,7 @@ class Worker:
         payload: `Settings.to_payload`.
         submission, folder: the submission's id and folder.
         executor: the executor's name, for the attempts.
-        slot_file: the file of its slot (`jobs.worker.slots`), None if the executor limits the workers.
+        slot_file: the file of its slot (`dropbench.jobs.worker.slots`), None if the executor limits the workers.
         submitted_at: when it was submitted, ISO 8601.
         terminal: leave output on the terminal and exceptions to the caller, for a debugger.
         trials_at_a_time: trials that this job runs side by side, in a process each, which share its cores and GPUs.
@@ -198,7 +198,7 @@ class Worker:
                     raise
                 attempt.fail(error)
                 if self.terminal and sys.stdin.isatty():
-                    error.add_note(f"in trial {directory.id}")  # `harness.cli.main.run` leaves its traceback
+                    error.add_note(f"in trial {directory.id}")  # `dropbench.harness.cli.main.run` leaves its traceback
                     raise
                 # The processes of a group may be out of step now.
                 return group.size == 1 and not slots.is_disk_error(error, directory.path)
@@ -223,7 +223,7 @@ def sleep(seconds: float) -> None:
 
 
 def _train(directory: RunDirectory, settings: Settings, stop: Callable[[], bool]) -> dict[str, Any]:
-    from harness.trials.plugins import load_plugins, package_digest
+    from dropbench.harness.trials.plugins import load_plugins, package_digest
 
     load_plugins(settings.plugins)
     trial = directory.trial()
@@ -232,13 +232,13 @@ def _train(directory: RunDirectory, settings: Settings, stop: Callable[[], bool]
     for name, digest in trial.plugins.items():
         if digest not in digests:
             raise InputError(f"plug-in {name}: missing, or changed since the trial was requested: pass it by --plugin")
-    from harness.training.engine import run_trial
+    from dropbench.harness.training.engine import run_trial
 
     return run_trial(directory, settings, stop)
 
 
 def _discard_training_states(directory: RunDirectory) -> None:
-    from harness.training import checkpoint
+    from dropbench.harness.training import checkpoint
 
     checkpoint.discard(directory.path / "checkpoint")
 

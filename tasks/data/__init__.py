@@ -1,8 +1,8 @@
 """Data sets: their names, their files and their rows. NumPy is not imported before a set is read."""
 
-from tasks.data.dataset import DATASETS, SYNTHETIC, Dataset, Layout, Published
-from tasks.data.locate import Source, locate, parse_folders
-from tasks.data.read import Data, read, read_any
+from dropbench.tasks.data.dataset import DATASETS, SYNTHETIC, Dataset, Layout, Published
+from dropbench.tasks.data.locate import Source, locate, parse_folders
+from dropbench.tasks.data.read import Data, read, read_any
 
 __all__ = [
     "DATASETS",

@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
-from harness.errors import InputError, unknown_name
-from harness.files import read_yaml, yaml_line
-from harness.trials.task import Split
-from harness.validation import StrictModel, validated
-from tasks.data.dataset import Dataset, Layout
+from dropbench.harness.errors import InputError, unknown_name
+from dropbench.harness.files import read_yaml, yaml_line
+from dropbench.harness.trials.task import Split
+from dropbench.harness.validation import StrictModel, validated
+from dropbench.tasks.data.dataset import Dataset, Layout
 
 CARD = "card.yaml"
 SPLIT_NAMES: dict[str, Split] = {

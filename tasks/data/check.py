@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.errors import count_of
-from harness.settings import Settings
-from harness.trials.task import SUBSET
-from harness.trials.trial import Trial
-from tasks.data.dataset import DATASETS, Dataset, Published, Unit
-from tasks.data.locate import Source, default_folder, locate, nearest_layout
-from tasks.data.read import Data, read_any
+from dropbench.harness.errors import count_of
+from dropbench.harness.settings import Settings
+from dropbench.harness.trials.task import SUBSET
+from dropbench.harness.trials.trial import Trial
+from dropbench.tasks.data.dataset import DATASETS, Dataset, Published, Unit
+from dropbench.tasks.data.locate import Source, default_folder, locate, nearest_layout
+from dropbench.tasks.data.read import Data, read_any
 
 Counts = Mapping[Unit, Mapping[str, int]]
 """Unit → split → number."""

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Protocol, Self, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.errors import InputError
-from tasks.data.read import ThreeSplits
+from dropbench.harness.errors import InputError
+from dropbench.tasks.data.read import ThreeSplits
 
 Labels = NDArray[np.int64]
 Rows = NDArray[np.int64]

@@ -12,10 +12,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from harness.errors import InputError
-from harness.files import read_yaml
-from harness.registry import Entry, Registry
-from harness.validation import StrictModel, validated
+from dropbench.harness.errors import InputError
+from dropbench.harness.files import read_yaml
+from dropbench.harness.registry import Entry, Registry
+from dropbench.harness.validation import StrictModel, validated
 
 SPLIT_SEED = 2019
 """The seed of splits that a data set does not have, unless the recipe has another, `seed_splits`."""
@@ -84,7 +84,7 @@ class Dataset(StrictModel):
         splits: how train, dev and test are made, in words.
         synthetic: "module:function" that writes a small set in the first layout (folder, dataset, seed); "" for none.
         package: "package/sub/folder" of an installed package that includes the files; "" if the user provides them.
-        card: for a user's own files, the keys of their card (`tasks.data.card`); the layout has one pattern.
+        card: for a user's own files, the keys of their card (`dropbench.tasks.data.card`); the layout has one pattern.
     """
 
     name: str
@@ -111,7 +111,7 @@ class Catalog(Registry[Dataset]):
     own = "csv:NAME, jsonl:NAME, conll:NAME, image-folder:NAME, coco-json:NAME, parallel:NAME or `--plugin FILE`"
 
     def __init__(self, folder: Path) -> None:
-        super().__init__("data", "a tasks.data.Dataset", lambda item: isinstance(item, Dataset), "data")
+        super().__init__("data", "a dropbench.tasks.data.Dataset", lambda item: isinstance(item, Dataset), "data")
         self._cards = {card.stem: card for card in sorted(folder.glob("*.yaml"))}
 
     def add(self, name: str, target: Dataset | str, *aliases: str, help: str = "", **facts: Any) -> None:

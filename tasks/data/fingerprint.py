@@ -20,9 +20,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness.errors import InputError
-from harness.files import write_atomic
-from tasks.data.synthetic_cache import cache_folder
+from dropbench.harness.errors import InputError
+from dropbench.harness.files import write_atomic
+from dropbench.tasks.data.synthetic_cache import cache_folder
 
 # Part of every fingerprint. Raise it when a reader or a split rule starts to return other rows for the same files.
 RULES = 1

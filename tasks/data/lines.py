@@ -9,8 +9,8 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from harness.errors import InputError
-from harness.files import open_regular, read_bytes
+from dropbench.harness.errors import InputError
+from dropbench.harness.files import open_regular, read_bytes
 
 GZIP, ZIP, BYTE_ORDER_MARK = b"\x1f\x8b", b"PK\x03\x04", b"\xef\xbb\xbf"
 MAX_LINE = 2**26

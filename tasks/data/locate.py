@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from harness.errors import InputError
-from harness.settings import Settings
-from tasks.data.card import describe
-from tasks.data.dataset import DATASETS, LABELED, SPLIT_SEED, SYNTHETIC, Dataset, Layout
-from tasks.data.fingerprint import fingerprint
-from tasks.data.synthetic_cache import ensure_synthetic
+from dropbench.harness.errors import InputError
+from dropbench.harness.settings import Settings
+from dropbench.tasks.data.card import describe
+from dropbench.tasks.data.dataset import DATASETS, LABELED, SPLIT_SEED, SYNTHETIC, Dataset, Layout
+from dropbench.tasks.data.fingerprint import fingerprint
+from dropbench.tasks.data.synthetic_cache import ensure_synthetic
 
 PACKED = (".gz", ".bz2", ".xz", ".zip", ".tar", ".tgz", ".tar.gz")
 _find_spec = cache(importlib.util.find_spec)
@@ -44,7 +44,7 @@ class Source:
         return self.name.endswith(SYNTHETIC)
 
     def fingerprint(self, *, trust_cache: bool = False) -> str:
-        """Return hex digits that change with any byte of the files; see `tasks.data.fingerprint`."""
+        """Return hex digits that change with any byte of the files; see `dropbench.tasks.data.fingerprint`."""
         return fingerprint(self.folder, self.files, trust_cache=trust_cache)
 
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import ClassVar, Generic, Protocol, TypeVar
 
-from harness.errors import InputError
-from harness.registry import load_for
-from tasks.data.locate import Source
+from dropbench.harness.errors import InputError
+from dropbench.harness.registry import load_for
+from dropbench.tasks.data.locate import Source
 
 
 class Data(Protocol):
@@ -95,7 +95,9 @@ def read_any(source: Source) -> Data:
     """Read a data set of any kind; raise InputError if its reader cannot be imported or its files are damaged."""
     data: Data = load_for(f"data '{source.dataset.name}'", source.layout.reader)(source)
     if not all(hasattr(data, method) for method in ("rows", "class_rows", "verify")):
-        raise InputError(f"{source.layout.reader} returned {type(data).__name__}: expected a tasks.data.read.Data")
+        raise InputError(
+            f"{source.layout.reader} returned {type(data).__name__}: expected a dropbench.tasks.data.read.Data"
+        )
     return data
 
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from harness.errors import InputError, count_of
-from harness.trials.task import Split
-from tasks.data.classification import Labels, Rows
-from tasks.data.dataset import SPLIT_SEED
+from dropbench.harness.errors import InputError, count_of
+from dropbench.harness.trials.task import Split
+from dropbench.tasks.data.classification import Labels, Rows
+from dropbench.tasks.data.dataset import SPLIT_SEED
 
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 

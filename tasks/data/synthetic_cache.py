@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from harness.errors import InputError
-from harness.files import cache_folder as user_cache_folder
-from harness.registry import load_for
-from harness.trials.plugins import plugin_digests
-from tasks.data.dataset import DATASETS, SYNTHETIC, Dataset
+from dropbench.harness.errors import InputError
+from dropbench.harness.files import cache_folder as user_cache_folder
+from dropbench.harness.registry import load_for
+from dropbench.harness.trials.plugins import plugin_digests
+from dropbench.tasks.data.dataset import DATASETS, SYNTHETIC, Dataset
 
 SEED = 1
 # Part of the folder's name. Raise it when the written files change.

@@ -11,16 +11,16 @@ from mmdet.structures import DetDataSample
 from mmengine.structures import InstanceData
 from torch import Tensor, nn
 
-from adapters.vision.detr import in_mmdet
-from harness.errors import InputError
-from harness.predictions.schema import content_id
-from harness.trials.sample_view import SampleView
-from harness.trials.task import Split
-from harness.trials.trial import Trial
-from tasks.data.read import Data
-from tasks.detection.mmdet_pipeline import MmdetImages
-from tasks.detection.spec import DetectionRecipe
-from tasks.preset_task import PresetTask
+from dropbench.adapters.vision.detr import in_mmdet
+from dropbench.harness.errors import InputError
+from dropbench.harness.predictions.schema import content_id
+from dropbench.harness.trials.sample_view import SampleView
+from dropbench.harness.trials.task import Split
+from dropbench.harness.trials.trial import Trial
+from dropbench.tasks.data.read import Data
+from dropbench.tasks.detection.mmdet_pipeline import MmdetImages
+from dropbench.tasks.detection.spec import DetectionRecipe
+from dropbench.tasks.preset_task import PresetTask
 
 
 class DetectionTask(PresetTask):

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.data.detection.interactions import Interactions, PairedImage
-from tasks.detection.spec import AP_SETTINGS
+from dropbench.tasks.data.detection.interactions import Interactions, PairedImage
+from dropbench.tasks.detection.spec import AP_SETTINGS
 
 MAX_DETS = 100
 """Maximum number of detected pairs per image."""

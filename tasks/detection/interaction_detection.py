@@ -11,20 +11,20 @@ from mmengine.structures import InstanceData
 from torch import Tensor, nn
 from torchvision.transforms.v2 import ColorJitter
 
-from adapters.vision.detr import DetrOptions
-from adapters.vision.qpic import load_qpic_weights
-from harness.predictions.recorder import Recorder, shortest
-from harness.predictions.schema import Kind
-from harness.training.data_loading import to_device
-from harness.trials.sample_view import Overlay, Overlays
-from harness.trials.task import Split
-from tasks.data.detection.hico import OBJECTS, VERBS
-from tasks.data.detection.interactions import InteractionData, PairedImage
-from tasks.detection.base import DetectionTask
-from tasks.detection.interaction_ap import MAX_DETS, Pairing, best_detections, mean_average_precision
-from tasks.detection.mmdet_pipeline import MmdetImages, scale_boxes
-from tasks.detection.overlays import joined_boxes
-from tasks.detection.spec import DetectionRecipe, InteractionDetectionSpec
+from dropbench.adapters.vision.detr import DetrOptions
+from dropbench.adapters.vision.qpic import load_qpic_weights
+from dropbench.harness.predictions.recorder import Recorder, shortest
+from dropbench.harness.predictions.schema import Kind
+from dropbench.harness.training.data_loading import to_device
+from dropbench.harness.trials.sample_view import Overlay, Overlays
+from dropbench.harness.trials.task import Split
+from dropbench.tasks.data.detection.hico import OBJECTS, VERBS
+from dropbench.tasks.data.detection.interactions import InteractionData, PairedImage
+from dropbench.tasks.detection.base import DetectionTask
+from dropbench.tasks.detection.interaction_ap import MAX_DETS, Pairing, best_detections, mean_average_precision
+from dropbench.tasks.detection.mmdet_pipeline import MmdetImages, scale_boxes
+from dropbench.tasks.detection.overlays import joined_boxes
+from dropbench.tasks.detection.spec import DetectionRecipe, InteractionDetectionSpec
 
 JITTER = 0.4
 """Strength of the jitter of brightness, contrast and saturation in training (QPIC's repository)."""

@@ -12,9 +12,9 @@ from mmdet.registry import MODELS, TRANSFORMS
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adapters.vision.detr import detr_config, in_mmdet
-from harness.errors import InputError
-from tasks.detection.spec import PUBLISHED_SIZE, DetectionRecipe
+from dropbench.adapters.vision.detr import detr_config, in_mmdet
+from dropbench.harness.errors import InputError
+from dropbench.tasks.detection.spec import PUBLISHED_SIZE, DetectionRecipe
 
 META_KEYS = ("img_id", "ori_shape", "img_shape", "scale_factor")
 """The keys of mmdet's metainfo that a batch holds for each image."""

@@ -16,18 +16,18 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 from torch import nn
 
-from adapters.vision.detr import load_detr_weights
-from harness.errors import InputError
-from harness.predictions.recorder import Recorder, shortest
-from harness.predictions.schema import Kind
-from harness.training.data_loading import to_device
-from harness.trials.sample_view import Overlay, Overlays
-from harness.trials.task import Split
-from tasks.data.detection.coco import DetectionData
-from tasks.detection.base import DetectionTask
-from tasks.detection.mmdet_pipeline import MmdetImages, scale_boxes
-from tasks.detection.overlays import box_line
-from tasks.detection.spec import AP_NAMES, DetectionRecipe, ObjectDetectionSpec
+from dropbench.adapters.vision.detr import load_detr_weights
+from dropbench.harness.errors import InputError
+from dropbench.harness.predictions.recorder import Recorder, shortest
+from dropbench.harness.predictions.schema import Kind
+from dropbench.harness.training.data_loading import to_device
+from dropbench.harness.trials.sample_view import Overlay, Overlays
+from dropbench.harness.trials.task import Split
+from dropbench.tasks.data.detection.coco import DetectionData
+from dropbench.tasks.detection.base import DetectionTask
+from dropbench.tasks.detection.mmdet_pipeline import MmdetImages, scale_boxes
+from dropbench.tasks.detection.overlays import box_line
+from dropbench.tasks.detection.spec import AP_NAMES, DetectionRecipe, ObjectDetectionSpec
 
 Prediction = Mapping[str, Any]
 """Detections in one image: `img_id`; `bboxes` (N, 4): left, top, right, bottom in pixels; `scores` (N,); `labels` (N,)

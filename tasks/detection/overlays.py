@@ -1,4 +1,4 @@
-"""Outlines of boxes and meshes for `harness.trials.sample_view.Overlay`."""
+"""Outlines of boxes and meshes for `dropbench.harness.trials.sample_view.Overlay`."""
 
 from __future__ import annotations
 

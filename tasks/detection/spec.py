@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from harness.errors import InputError
-from harness.settings import Settings
-from harness.trials.metric import Metric
-from harness.trials.recipe import Recipe
-from tasks.data import SYNTHETIC, Source
-from tasks.preset_task import PresetTask
+from dropbench.harness.errors import InputError
+from dropbench.harness.settings import Settings
+from dropbench.harness.trials.metric import Metric
+from dropbench.harness.trials.recipe import Recipe
+from dropbench.tasks.data import SYNTHETIC, Source
+from dropbench.tasks.preset_task import PresetTask
 
 PUBLISHED_SIZE = 800
 """Shorter side of images in evaluation, in pixels, in mmdet's configuration."""

@@ -9,17 +9,17 @@ from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
 
-from harness.errors import InputError
-from harness.files import canonical_json, read_json, write_json
-from harness.settings import Settings
-from harness.trials.trial import Trial
-from tasks.data import Source
-from tasks.data.dataset import SPLIT_SEED
-from tasks.data.read import read_any
-from tasks.data.synthetic_cache import cache_folder
-from tasks.floors.floor import Floor
-from tasks.language.spec import LanguageRecipe
-from tasks.preset_task import resolve_data
+from dropbench.harness.errors import InputError
+from dropbench.harness.files import canonical_json, read_json, write_json
+from dropbench.harness.settings import Settings
+from dropbench.harness.trials.trial import Trial
+from dropbench.tasks.data import Source
+from dropbench.tasks.data.dataset import SPLIT_SEED
+from dropbench.tasks.data.read import read_any
+from dropbench.tasks.data.synthetic_cache import cache_folder
+from dropbench.tasks.floors.floor import Floor
+from dropbench.tasks.language.spec import LanguageRecipe
+from dropbench.tasks.preset_task import resolve_data
 
 # Part of the key of the cache. Raise it when a floor changes.
 RULES = 1
@@ -59,8 +59,8 @@ def compute(source: Source, trial: Trial, settings: Settings) -> list[Floor]:
     """Return the floors of a source for a trial, without the cache."""
     kind = source.dataset.kind
     if kind == "language-modelling":
-        from tasks.floors.sequences import language_floors
-        from tasks.language.token_cache import load_tokens
+        from dropbench.tasks.floors.sequences import language_floors
+        from dropbench.tasks.language.token_cache import load_tokens
 
         recipe = LanguageRecipe.model_validate(trial.recipe)
         return language_floors(load_tokens(source, recipe, settings.data), recipe.vocabulary)
@@ -71,11 +71,11 @@ def compute(source: Source, trial: Trial, settings: Settings) -> list[Floor]:
 
 def _functions() -> dict[type[Any], Callable[[Any], list[Floor]]]:
     """Return the function for each class of data; importing them imports torch and scikit-learn."""
-    from tasks.data.classification import ImageClassificationData, TextClassificationData
-    from tasks.data.text.snli import PairData
-    from tasks.data.text.tagged import TaggedData
-    from tasks.data.translation.parallel import ParallelText
-    from tasks.floors import linear, sequences
+    from dropbench.tasks.data.classification import ImageClassificationData, TextClassificationData
+    from dropbench.tasks.data.text.snli import PairData
+    from dropbench.tasks.data.text.tagged import TaggedData
+    from dropbench.tasks.data.translation.parallel import ParallelText
+    from dropbench.tasks.floors import linear, sequences
 
     return {
         TextClassificationData: linear.text_floors,

@@ -17,11 +17,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
-from tasks.classifier import ACCURACY
-from tasks.data.classification import ImageClassificationData, LabeledSplit, TextClassificationData
-from tasks.data.text.snli import PairData
-from tasks.floors.floor import Floor
-from tasks.text.tokenizer import split_words
+from dropbench.tasks.classifier import ACCURACY
+from dropbench.tasks.data.classification import ImageClassificationData, LabeledSplit, TextClassificationData
+from dropbench.tasks.data.text.snli import PairData
+from dropbench.tasks.floors.floor import Floor
+from dropbench.tasks.text.tokenizer import split_words
 
 NGRAMS = {"words": 1, "words and bigrams": 2}
 """The longest n-gram of each TF-IDF floor."""

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.neighbors import NearestNeighbors
 
-from tasks.data.text.tagged import TaggedData, TaggedSplit
-from tasks.data.translation.parallel import PairFiles, ParallelText
-from tasks.floors.floor import Floor
-from tasks.language.token_cache import CachedTokens, bits_per_byte
-from tasks.text.sequence_labelling import tag_scores
-from tasks.translation.bleu import Scorer
+from dropbench.tasks.data.text.tagged import TaggedData, TaggedSplit
+from dropbench.tasks.data.translation.parallel import PairFiles, ParallelText
+from dropbench.tasks.floors.floor import Floor
+from dropbench.tasks.language.token_cache import CachedTokens, bits_per_byte
+from dropbench.tasks.text.sequence_labelling import tag_scores
+from dropbench.tasks.translation.bleu import Scorer
 
 Tokens = NDArray[Any]
 

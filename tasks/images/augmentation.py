@@ -14,7 +14,7 @@ from torch.nn.functional import one_hot, pad
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional
 
-from harness.errors import InputError
+from dropbench.harness.errors import InputError
 
 POLICY = re.compile(r"rand(-(m|n|p|mstd|mmax|inc)\d+(\.\d+)?)+")
 GRAY = 128

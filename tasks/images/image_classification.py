@@ -11,21 +11,21 @@ from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from torch import Tensor, nn
 from torchvision.transforms.v2 import RandomErasing, RandomResizedCrop, functional
 
-from adapters.vision.image_weights import load_image_weights
-from harness.errors import InputError
-from harness.models.catalog import MODELS
-from harness.predictions.schema import content_id
-from harness.trials.sample_view import SampleView
-from harness.trials.task import Split
-from harness.trials.trial import Trial
-from tasks.classifier import Classifier
-from tasks.data.classification import ImageClassificationData
-from tasks.data.fingerprint import fingerprint
-from tasks.data.images.label_maps import LabelMaps, locate_maps
-from tasks.images import augmentation
-from tasks.images.spec import ImageClassificationSpec, ImageRecipe
-from tasks.images.token_labels import LabelMapViews, token_label_loss
-from tasks.preset_task import resolve_data
+from dropbench.adapters.vision.image_weights import load_image_weights
+from dropbench.harness.errors import InputError
+from dropbench.harness.models.catalog import MODELS
+from dropbench.harness.predictions.schema import content_id
+from dropbench.harness.trials.sample_view import SampleView
+from dropbench.harness.trials.task import Split
+from dropbench.harness.trials.trial import Trial
+from dropbench.tasks.classifier import Classifier
+from dropbench.tasks.data.classification import ImageClassificationData
+from dropbench.tasks.data.fingerprint import fingerprint
+from dropbench.tasks.data.images.label_maps import LabelMaps, locate_maps
+from dropbench.tasks.images import augmentation
+from dropbench.tasks.images.spec import ImageClassificationSpec, ImageRecipe
+from dropbench.tasks.images.token_labels import LabelMapViews, token_label_loss
+from dropbench.tasks.preset_task import resolve_data
 
 
 class ImageClassification(Classifier, ImageClassificationSpec):

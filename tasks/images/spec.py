@@ -7,13 +7,13 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from harness.settings import Settings
-from harness.trials.metric import Metric
-from harness.trials.recipe import Recipe
-from tasks.classifier import ACCURACY
-from tasks.data import Source
-from tasks.data.fingerprint import fingerprint
-from tasks.preset_task import PresetTask
+from dropbench.harness.settings import Settings
+from dropbench.harness.trials.metric import Metric
+from dropbench.harness.trials.recipe import Recipe
+from dropbench.tasks.classifier import ACCURACY
+from dropbench.tasks.data import Source
+from dropbench.tasks.data.fingerprint import fingerprint
+from dropbench.tasks.preset_task import PresetTask
 
 DEFAULT_TOKEN_WEIGHT = 0.5
 """Published weight of the tokens' loss; the class token's loss has weight 1."""
@@ -66,7 +66,7 @@ class ImageClassificationSpec(PresetTask):
     def check_files(cls, recipe: Mapping[str, Any], source: Source, settings: Settings) -> dict[str, str]:
         if recipe.get("token_labels") != "maps":
             return {}
-        from tasks.data.images.label_maps import locate_maps
+        from dropbench.tasks.data.images.label_maps import locate_maps
 
         folder = locate_maps(source)
         return {"token_maps_fingerprint": fingerprint(folder, [folder])}

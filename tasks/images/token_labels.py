@@ -19,8 +19,8 @@ from torch.nn.functional import cross_entropy, one_hot, softmax
 from torchvision.transforms import RandomResizedCrop
 from torchvision.transforms.v2 import functional
 
-from tasks.data.images.label_maps import LabelMaps
-from tasks.images.spec import DEFAULT_TOKEN_WEIGHT, ImageRecipe
+from dropbench.tasks.data.images.label_maps import LabelMaps
+from dropbench.tasks.images.spec import DEFAULT_TOKEN_WEIGHT, ImageRecipe
 
 Transform = Callable[[Tensor], Tensor]
 SCALE, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
@@ -34,14 +34,14 @@ def token_label_loss(model: nn.Module, images: Tensor, labels: Any, grid: Sequen
     """Return the cross entropy of the class token plus `token_weight` times that of all tokens, and the class's logits.
 
     Args:
-        model: `adapters.vision.volo.Volo`.
+        model: `dropbench.adapters.vision.volo.Volo`.
         images: (B, C, H, W).
         labels: (B,), shared by all tokens of an image; or maps (B, 2, K, rows, columns) and crops (B, 4).
         grid: rows and columns of the tokens.
         classes: number of classes.
         recipe: the token weight and the label smoothing.
     """
-    from adapters.vision.volo import random_box
+    from dropbench.adapters.vision.volo import random_box
 
     rows, columns = grid
     if isinstance(labels, Tensor):

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from harness.errors import InputError
-from tasks.language.spec import gpt2_files
+from dropbench.harness.errors import InputError
+from dropbench.tasks.language.spec import gpt2_files
 
 END_OF_TEXT = "<|endoftext|>"
 """The token at the end of every document."""

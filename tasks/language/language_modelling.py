@@ -11,17 +11,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from harness.errors import Diverged, InputError
-from harness.models.mask_recorder import mask_statistics, mean_statistics
-from harness.predictions.recorder import Recorder
-from harness.predictions.schema import Ratio, content_id
-from harness.regularizers.auxiliary_loss import penalty
-from harness.training.data_loading import to_device
-from harness.trials.sample_view import SampleView
-from harness.trials.task import Split
-from tasks.language.spec import LanguageModellingSpec, LanguageRecipe, gpt2_digest
-from tasks.language.token_cache import bits_per_byte, load_tokens
-from tasks.preset_task import resolve_data
+from dropbench.harness.errors import Diverged, InputError
+from dropbench.harness.models.mask_recorder import mask_statistics, mean_statistics
+from dropbench.harness.predictions.recorder import Recorder
+from dropbench.harness.predictions.schema import Ratio, content_id
+from dropbench.harness.regularizers.auxiliary_loss import penalty
+from dropbench.harness.training.data_loading import to_device
+from dropbench.harness.trials.sample_view import SampleView
+from dropbench.harness.trials.task import Split
+from dropbench.tasks.language.spec import LanguageModellingSpec, LanguageRecipe, gpt2_digest
+from dropbench.tasks.language.token_cache import bits_per_byte, load_tokens
+from dropbench.tasks.preset_task import resolve_data
 
 TRAIN_BATCHES = 10
 """Number of batches on which the keep rate of masks in training is measured."""

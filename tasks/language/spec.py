@@ -9,13 +9,13 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from harness.errors import InputError
-from harness.settings import Settings
-from harness.trials.metric import Metric
-from harness.trials.recipe import Recipe
-from tasks.data import Source
-from tasks.data.lines import read_file
-from tasks.preset_task import PresetTask
+from dropbench.harness.errors import InputError
+from dropbench.harness.settings import Settings
+from dropbench.harness.trials.metric import Metric
+from dropbench.harness.trials.recipe import Recipe
+from dropbench.tasks.data import Source
+from dropbench.tasks.data.lines import read_file
+from dropbench.tasks.preset_task import PresetTask
 
 GPT2_FILES = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
 """Names of the vocabulary and the merges: those of transformers, and those of OpenAI."""

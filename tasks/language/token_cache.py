@@ -21,17 +21,17 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from harness.errors import InputError
-from harness.files import canonical_json, write_atomic, write_json
-from harness.trials.task import Split
-from tasks.data.check import subset_notes
-from tasks.data.language.documents import LanguageData, TextChunk
-from tasks.data.locate import Source
-from tasks.data.read import read
-from tasks.data.splits import SPLITS
-from tasks.data.synthetic_cache import cache_folder, ensure_cached
-from tasks.language import bpe
-from tasks.language.spec import LanguageRecipe
+from dropbench.harness.errors import InputError
+from dropbench.harness.files import canonical_json, write_atomic, write_json
+from dropbench.harness.trials.task import Split
+from dropbench.tasks.data.check import subset_notes
+from dropbench.tasks.data.language.documents import LanguageData, TextChunk
+from dropbench.tasks.data.locate import Source
+from dropbench.tasks.data.read import read
+from dropbench.tasks.data.splits import SPLITS
+from dropbench.tasks.data.synthetic_cache import cache_folder, ensure_cached
+from dropbench.tasks.language import bpe
+from dropbench.tasks.language.spec import LanguageRecipe
 
 # Part of the digest. Increase it when the same text gives other tokens.
 RULES = 1

@@ -10,18 +10,18 @@ import torch
 from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from torch import Tensor, nn
 
-from adapters.vision.metro import Metro, Recovered, load_metro_weights, project
-from harness.predictions.recorder import Recorder, rounded, shortest
-from harness.predictions.schema import Kind, Ratio, content_id
-from harness.trials.sample_view import BodyTokens, Overlay, Overlays, SampleView
-from harness.trials.task import Split
-from tasks.data.meshes.bodies import BodyData
-from tasks.data.meshes.body_model import JOINTS, Points
-from tasks.detection.overlays import mesh_line
-from tasks.images.augmentation import normalize
-from tasks.meshes.metrics import MM_PER_M, Body, Frame, body_errors, mesh_losses
-from tasks.meshes.person_crop import PersonCrop, rotate_body
-from tasks.meshes.spec import MeshRecipe, MeshRecoverySpec
+from dropbench.adapters.vision.metro import Metro, Recovered, load_metro_weights, project
+from dropbench.harness.predictions.recorder import Recorder, rounded, shortest
+from dropbench.harness.predictions.schema import Kind, Ratio, content_id
+from dropbench.harness.trials.sample_view import BodyTokens, Overlay, Overlays, SampleView
+from dropbench.harness.trials.task import Split
+from dropbench.tasks.data.meshes.bodies import BodyData
+from dropbench.tasks.data.meshes.body_model import JOINTS, Points
+from dropbench.tasks.detection.overlays import mesh_line
+from dropbench.tasks.images.augmentation import normalize
+from dropbench.tasks.meshes.metrics import MM_PER_M, Body, Frame, body_errors, mesh_losses
+from dropbench.tasks.meshes.person_crop import PersonCrop, rotate_body
+from dropbench.tasks.meshes.spec import MeshRecipe, MeshRecoverySpec
 
 ERROR_DECIMALS = 6
 """Decimals of recorded errors in millimeters."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import l1_loss, mse_loss
 
-from adapters.vision.metro import Recovered, project
+from dropbench.adapters.vision.metro import Recovered, project
 
 MM_PER_M = 1000.0
 JOINTS, VERTICES, PROJECTION = 1000.0, 33.0, 100.0

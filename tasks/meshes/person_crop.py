@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from tasks.data.meshes.body_model import Points
+from dropbench.tasks.data.meshes.body_model import Points
 
 MARGIN = 1.2
 """Side of the crop over the larger of the body's width and height."""

@@ -6,9 +6,9 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from harness.trials.metric import Metric
-from harness.trials.recipe import Recipe
-from tasks.preset_task import PresetTask
+from dropbench.harness.trials.metric import Metric
+from dropbench.harness.trials.recipe import Recipe
+from dropbench.tasks.preset_task import PresetTask
 
 
 class MeshRecipe(Recipe):

@@ -9,21 +9,21 @@ from typing import Any, ClassVar, cast
 import torch
 from torch import Tensor, nn
 
-from harness.errors import InputError
-from harness.models.catalog import MODELS
-from harness.predictions.schema import content_id
-from harness.registry import load
-from harness.seeding import random_subset
-from harness.trials.task import Split
-from harness.trials.trial import Trial
-from tasks.classifier import Classifier
-from tasks.data.fingerprint import fingerprint
-from tasks.data.read import Data
-from tasks.data.text.word_vectors import locate_vectors, read_vectors
-from tasks.text.features import WordFeatures, mask_features, pad_features
-from tasks.text.spec import TextRecipe, TextSpec
-from tasks.text.tokenizer import Tokenizer, WordTokenizer, split_words
-from tasks.weights import resolve_weights
+from dropbench.harness.errors import InputError
+from dropbench.harness.models.catalog import MODELS
+from dropbench.harness.predictions.schema import content_id
+from dropbench.harness.registry import load
+from dropbench.harness.seeding import random_subset
+from dropbench.harness.trials.task import Split
+from dropbench.harness.trials.trial import Trial
+from dropbench.tasks.classifier import Classifier
+from dropbench.tasks.data.fingerprint import fingerprint
+from dropbench.tasks.data.read import Data
+from dropbench.tasks.data.text.word_vectors import locate_vectors, read_vectors
+from dropbench.tasks.text.features import WordFeatures, mask_features, pad_features
+from dropbench.tasks.text.spec import TextRecipe, TextSpec
+from dropbench.tasks.text.tokenizer import Tokenizer, WordTokenizer, split_words
+from dropbench.tasks.weights import resolve_weights
 
 POOL = 50
 """Batches per pool: samples are sorted by length only within a pool, so that the order of an epoch stays random."""

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from tasks.text.spec import CHARACTERS, SPELLING
-from tasks.text.tokenizer import PADDING, UNKNOWN, build_vocab
+from dropbench.tasks.text.spec import CHARACTERS, SPELLING
+from dropbench.tasks.text.tokenizer import PADDING, UNKNOWN, build_vocab
 
 MAX_WORD_CHARS = 24
 """Maximum number of characters encoded per word: half of them from its start, half from its end."""

@@ -11,16 +11,16 @@ from seqeval.metrics.sequence_labeling import get_entities, precision_recall_fsc
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from harness.predictions.recorder import PROBABILITY_DECIMALS, Recorder, rounded
-from harness.predictions.schema import Kind, Ratio, content_id
-from harness.trials.metric import Metric
-from harness.trials.sample_view import SampleView
-from harness.trials.task import Split
-from tasks.classifier import ACCURACY
-from tasks.data.text.tagged import TaggedData, TaggedSplit
-from tasks.text.base import TextTask
-from tasks.text.features import WordFeatures, mask_features, pad_features
-from tasks.text.spec import F1, SequenceLabellingSpec
+from dropbench.harness.predictions.recorder import PROBABILITY_DECIMALS, Recorder, rounded
+from dropbench.harness.predictions.schema import Kind, Ratio, content_id
+from dropbench.harness.trials.metric import Metric
+from dropbench.harness.trials.sample_view import SampleView
+from dropbench.harness.trials.task import Split
+from dropbench.tasks.classifier import ACCURACY
+from dropbench.tasks.data.text.tagged import TaggedData, TaggedSplit
+from dropbench.tasks.text.base import TextTask
+from dropbench.tasks.text.features import WordFeatures, mask_features, pad_features
+from dropbench.tasks.text.spec import F1, SequenceLabellingSpec
 
 UNTAGGED = -100
 """The tag id of padding, which the loss ignores."""

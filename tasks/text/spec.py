@@ -7,17 +7,17 @@ from typing import Any, ClassVar
 
 from pydantic import Field, field_validator
 
-from harness.errors import InputError, unknown_name
-from harness.models.catalog import MODELS
-from harness.settings import Settings
-from harness.trials.metric import Metric
-from harness.trials.recipe import Recipe
-from harness.trials.trial import Trial, TrialRequest
-from tasks.classifier import ACCURACY
-from tasks.data import Source, locate
-from tasks.data.fingerprint import fingerprint
-from tasks.preset_task import PresetTask
-from tasks.text.tokenizer import word_shape
+from dropbench.harness.errors import InputError, unknown_name
+from dropbench.harness.models.catalog import MODELS
+from dropbench.harness.settings import Settings
+from dropbench.harness.trials.metric import Metric
+from dropbench.harness.trials.recipe import Recipe
+from dropbench.harness.trials.trial import Trial, TrialRequest
+from dropbench.tasks.classifier import ACCURACY
+from dropbench.tasks.data import Source, locate
+from dropbench.tasks.data.fingerprint import fingerprint
+from dropbench.tasks.preset_task import PresetTask
+from dropbench.tasks.text.tokenizer import word_shape
 
 F1 = Metric("f1")
 CHARACTERS = "characters"
@@ -75,7 +75,7 @@ class TextSpec(PresetTask):
         name = recipe.get("vectors")
         if name is None:
             return {}
-        from tasks.data.text.word_vectors import locate_vectors
+        from dropbench.tasks.data.text.word_vectors import locate_vectors
 
         path = locate_vectors(name, settings)
         return {"vectors_fingerprint": fingerprint(path.parent, [path])}

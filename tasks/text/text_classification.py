@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 
-from harness.trials.sample_view import SampleView
-from harness.trials.task import Split
-from tasks.data import read
-from tasks.data.classification import TextClassificationData, TextSplit
-from tasks.preset_task import resolve_data
-from tasks.text.base import LabeledTextTask
-from tasks.text.spec import TextClassificationSpec
+from dropbench.harness.trials.sample_view import SampleView
+from dropbench.harness.trials.task import Split
+from dropbench.tasks.data import read
+from dropbench.tasks.data.classification import TextClassificationData, TextSplit
+from dropbench.tasks.preset_task import resolve_data
+from dropbench.tasks.text.base import LabeledTextTask
+from dropbench.tasks.text.spec import TextClassificationSpec
 
 
 class TextClassification(LabeledTextTask, TextClassificationSpec):

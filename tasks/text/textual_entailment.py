@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tasks.data.text.snli import PairData
-from tasks.text.base import LabeledTextTask
-from tasks.text.spec import TextualEntailmentSpec
+from dropbench.tasks.data.text.snli import PairData
+from dropbench.tasks.text.base import LabeledTextTask
+from dropbench.tasks.text.spec import TextualEntailmentSpec
 
 
 class TextualEntailment(LabeledTextTask, TextualEntailmentSpec):

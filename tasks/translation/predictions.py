@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from harness.predictions.recorder import Recorder
-from harness.predictions.schema import Kind, Ratio, Row
-from tasks.translation.bleu import Scorer
+from dropbench.harness.predictions.recorder import Recorder
+from dropbench.harness.predictions.schema import Kind, Ratio, Row
+from dropbench.tasks.translation.bleu import Scorer
 
 if TYPE_CHECKING:
     from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion

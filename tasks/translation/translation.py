@@ -20,23 +20,23 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from harness.errors import InputError, count_of
-from harness.predictions.schema import content_id
-from harness.seeding import derive, random_subset
-from harness.training.data_loading import to_device
-from harness.trials.sample_view import SampleView
-from harness.trials.task import Split
-from tasks.data import read
-from tasks.data.check import subset_notes
-from tasks.data.splits import SPLITS
-from tasks.data.translation.fairseq_binary import FAIRSEQ_SPLITS
-from tasks.data.translation.fairseq_preprocess import prepare
-from tasks.data.translation.parallel import TranslationData
-from tasks.preset_task import resolve_data
-from tasks.translation.bleu import Scorer
-from tasks.translation.predictions import record_losses, record_translations
-from tasks.translation.smoothed_loss import smoothed_losses
-from tasks.translation.spec import TranslationRecipe, TranslationSpec
+from dropbench.harness.errors import InputError, count_of
+from dropbench.harness.predictions.schema import content_id
+from dropbench.harness.seeding import derive, random_subset
+from dropbench.harness.training.data_loading import to_device
+from dropbench.harness.trials.sample_view import SampleView
+from dropbench.harness.trials.task import Split
+from dropbench.tasks.data import read
+from dropbench.tasks.data.check import subset_notes
+from dropbench.tasks.data.splits import SPLITS
+from dropbench.tasks.data.translation.fairseq_binary import FAIRSEQ_SPLITS
+from dropbench.tasks.data.translation.fairseq_preprocess import prepare
+from dropbench.tasks.data.translation.parallel import TranslationData
+from dropbench.tasks.preset_task import resolve_data
+from dropbench.tasks.translation.bleu import Scorer
+from dropbench.tasks.translation.predictions import record_losses, record_translations
+from dropbench.tasks.translation.smoothed_loss import smoothed_losses
+from dropbench.tasks.translation.spec import TranslationRecipe, TranslationSpec
 
 BATCH_MULTIPLE = 8
 """The number of sentences of a batch is a multiple of this where possible, as in fairseq."""

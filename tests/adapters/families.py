@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from adapters import compat
+from dropbench.adapters import compat
 
 compat.install()
 

@@ -15,11 +15,11 @@ from pydantic import PrivateAttr
 from torch import Tensor, nn
 
 from dropbench import InputError, Site, unregularize
-from harness.models.regularize import ATTENTION_KINDS, bind, sites
-from harness.regularizers import REGULARIZERS
-from harness.regularizers.around import PlainAttention
-from harness.regularizers.base import SiteKind
-from harness.regularizers.spec import build_regularizer, parse_spec, part_names
+from dropbench.harness.models.regularize import ATTENTION_KINDS, bind, sites
+from dropbench.harness.regularizers import REGULARIZERS
+from dropbench.harness.regularizers.around import PlainAttention
+from dropbench.harness.regularizers.base import SiteKind
+from dropbench.harness.regularizers.spec import build_regularizer, parse_spec, part_names
 from tests.adapters.families import SAMPLES, Family
 from tests.adapters.test_contract import DIFFERENT, FAMILIES, TOLERANCE
 from tests.covering import cover

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from dropbench import REGULARIZERS, InputError, Regularizer, Site, unregularize
-from harness.attention.call import Call
-from harness.models.adapter import ADAPTERS
-from harness.models.regularize import ATTENTION_KINDS, bind, find_patches, watch
-from harness.regularizers.drop import AttentionDrop
-from harness.regularizers.spec import build_regularizer
+from dropbench.harness.attention.call import Call
+from dropbench.harness.models.adapter import ADAPTERS
+from dropbench.harness.models.regularize import ATTENTION_KINDS, bind, find_patches, watch
+from dropbench.harness.regularizers.drop import AttentionDrop
+from dropbench.harness.regularizers.spec import build_regularizer
 from tests.adapters.families import Family
 from tests.adapters.libraries.fairseq_families import FAMILIES as FAIRSEQ
 from tests.adapters.libraries.torch_families import FAMILIES as TORCH

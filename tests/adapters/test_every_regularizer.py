@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from dropbench import REGULARIZERS, InputError, training_loss, unregularize
-from harness.models.regularize import OBJECTIVE, bind
-from harness.regularizers.spec import build_regularizer, fields, strengths
+from dropbench.harness.models.regularize import OBJECTIVE, bind
+from dropbench.harness.regularizers.spec import build_regularizer, fields, strengths
 from tests.adapters.families import Family
 from tests.adapters.test_contract import FAMILIES
 

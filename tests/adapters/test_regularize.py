@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from adapters.text.text_transformer import build_text_transformer
 from dropbench import REGULARIZERS, AttentionDrop, InputError, Site, regularize, sites, unregularize
-from harness.models.adapter import Patch
-from harness.models.regularize import DEFAULT_KINDS, bind, find_patches, watch
-from harness.regularizers.spec import build_regularizer
+from dropbench.adapters.text.text_transformer import build_text_transformer
+from dropbench.harness.models.adapter import Patch
+from dropbench.harness.models.regularize import DEFAULT_KINDS, bind, find_patches, watch
+from dropbench.harness.regularizers.spec import build_regularizer
 
 drop = partial(regularize, regularizer="dropkey", ratio=0.5, quiet=True)
 

@@ -16,7 +16,7 @@ from torch.nn.utils import parametrizations, prune
 from transformers import AttentionInterface, AttentionMaskInterface
 
 from dropbench import regularize, sites, unregularize
-from harness.models.regularize import bind, watch
+from dropbench.harness.models.regularize import bind, watch
 from tests.adapters.families import Family
 from tests.adapters.test_contract import FAMILIES
 
@@ -106,7 +106,7 @@ def test_unpickling_a_transformers_model_registers_the_attention_functions(monke
     buffer.seek(0)
     expected = family.run(model)
     # As in a process that has imported the library but not the adapter.
-    monkeypatch.delitem(sys.modules, "adapters.libraries.transformers_attention")
+    monkeypatch.delitem(sys.modules, "dropbench.adapters.libraries.transformers_attention")
     for table in (AttentionInterface, AttentionMaskInterface):
         for name in ("dropbench-sdpa", "dropbench-eager"):
             monkeypatch.delitem(table._global_mapping, name)

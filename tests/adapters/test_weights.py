@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from adapters.weights import fairseq_checkpoint, mmengine_checkpoint
+from dropbench.adapters.weights import fairseq_checkpoint, mmengine_checkpoint
 
 
 class TouchesAFile:

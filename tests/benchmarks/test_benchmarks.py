@@ -21,7 +21,7 @@ from benchmarks.database.queue import at_scale
 from benchmarks.measure import compare
 from benchmarks.quickstart import split_seconds
 from benchmarks.training.images import clouds
-from db.store.store import open_store
+from dropbench.db.store.store import open_store
 from tests import forkserver
 from tests.paths import ROOT
 

@@ -29,7 +29,7 @@ def undisturbed(folder: Path, trials: int) -> dict[str, Any]:
     place = Workplace(folder)
     (folder / "many.yaml").write_text(SUITE)
     done = subprocess.run(
-        [sys.executable, "-m", "harness.cli.main", "run", "many.yaml", f"--seeds={trials}"],
+        [sys.executable, "-m", "dropbench.harness.cli.main", "run", "many.yaml", f"--seeds={trials}"],
         cwd=folder,
         env=place.environment,
         capture_output=True,

@@ -14,9 +14,9 @@ from unittest import mock
 
 import pytest
 
-from db.store.store import open_store
-from harness.runs.run_directory import RunDirectory
-from jobs.queue.status import read_status
+from dropbench.db.store.store import open_store
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.jobs.queue.status import read_status
 from tests.cluster.cluster import Cluster, unusable
 from tests.jobs.workplace import Workplace
 from tests.patience import wait

@@ -6,11 +6,11 @@ import math
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from jobs.submission.submission import job_name
+from dropbench.jobs.submission.submission import job_name
 from tests.cluster.conftest import ClusterPlace
 
 if TYPE_CHECKING:
-    from harness.runs.run_directory import RunDirectory
+    from dropbench.harness.runs.run_directory import RunDirectory
 
 
 Metrics = dict[str, dict[str, Any]]
@@ -45,7 +45,7 @@ def minutes_left(directory: RunDirectory) -> int:
 
 def reason(place: ClusterPlace) -> str:
     """Return the reason of the state of the only trial."""
-    from db.store.store import open_store
+    from dropbench.db.store.store import open_store
 
     with open_store(place.database) as store:
         (row,) = store.states().values()
@@ -54,7 +54,7 @@ def reason(place: ClusterPlace) -> str:
 
 def name(place: ClusterPlace) -> str:
     """Return the name of the only submission's jobs."""
-    from db.store.store import open_store
+    from dropbench.db.store.store import open_store
 
     with open_store(place.database) as store:
         (submission,) = store.open_submissions()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from harness.runs.run_directory import RunDirectory
+from dropbench.harness.runs.run_directory import RunDirectory
 from tests.patience import wait
 
 if TYPE_CHECKING:

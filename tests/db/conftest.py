@@ -16,17 +16,17 @@ from typing import Any, NamedTuple
 import pytest
 from sqlalchemy import select
 
-from db.schema.connection import reading
-from db.schema.tables import METADATA
-from db.store.store import Store, open_store
-from harness.cli.main import run
-from harness.regularizers.spec import RegularizerSpec
-from harness.runs.run_directory import RunDirectory
-from harness.suites.request import write_request
-from harness.trials import plugins
-from harness.trials.plugins import load_plugins
-from harness.trials.task import TASKS
-from harness.trials.trial import DataRef, Trial
+from dropbench.db.schema.connection import reading
+from dropbench.db.schema.tables import METADATA
+from dropbench.db.store.store import Store, open_store
+from dropbench.harness.cli.main import run
+from dropbench.harness.regularizers.spec import RegularizerSpec
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.suites.request import write_request
+from dropbench.harness.trials import plugins
+from dropbench.harness.trials.plugins import load_plugins
+from dropbench.harness.trials.task import TASKS
+from dropbench.harness.trials.trial import DataRef, Trial
 from tests.jobs.workplace import PLUGIN
 from tests.patience import PATIENCE, wait
 from tests.requests import named

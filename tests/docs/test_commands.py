@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from harness.cli.main import run
-from harness.trials.task import TASKS
-from tasks import preset_task
+from dropbench.harness.cli.main import run
+from dropbench.harness.trials.task import TASKS
+from dropbench.tasks import preset_task
 from tests.paths import DOCS, ROOT
 
 PAGES = [ROOT / "docs/tutorial.md", ROOT / "docs/reading-tables.md", *sorted((ROOT / "docs/tasks").glob("*.md"))]
@@ -76,7 +76,7 @@ def test_every_command_anywhere_is_one_that_there_is() -> None:
     """In other documents, too: names of commands and their options are those of the command line."""
     from typer.main import get_command
 
-    from harness.cli.main import app
+    from dropbench.harness.cli.main import app
 
     top: Any = get_command(app)
     context = top.context_class(top, resilient_parsing=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import dropbench
-from harness.cli.main import run
+from dropbench.harness.cli.main import run
 from tests.docs.test_commands import one_step
 from tests.harness.trials.test_plugins import restored
 from tests.paths import DOCS, ROOT

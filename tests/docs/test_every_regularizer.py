@@ -10,10 +10,10 @@ import json
 import pytest
 
 from docs.draw_gallery import section
-from harness.regularizers import REGULARIZERS
-from harness.regularizers.cards import find_card
-from harness.regularizers.composition import Composition
-from harness.regularizers.spec import build_regularizer
+from dropbench.harness.regularizers import REGULARIZERS
+from dropbench.harness.regularizers.cards import find_card
+from dropbench.harness.regularizers.composition import Composition
+from dropbench.harness.regularizers.spec import build_regularizer
 from tests.harness.regularizers.methods.reference import TOLERANCE
 from tests.paths import DOCS
 from tests.reference_errors import FILE, with_table

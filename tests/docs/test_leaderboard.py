@@ -100,7 +100,7 @@ presets: {mini: {seeds: 2, overrides: {model.drop_path_rate: 0.1, steps: 2}}}
     for command in (["run", "--executor", "debug"], ["report"]):
         words = [command[0], "one.yaml", *command[1:], "--with", "x.zip", "--plugin", "near.py"]
         done = subprocess.run(
-            [sys.executable, "-m", "harness.cli.main", *words],
+            [sys.executable, "-m", "dropbench.harness.cli.main", *words],
             cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr

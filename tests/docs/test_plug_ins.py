@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli.main import run
+from dropbench.harness.cli.main import run
 from tests.docs.test_commands import commands
 from tests.harness.trials.test_plugins import restored  # noqa: F401 - used by pytest
 from tests.paths import DOCS

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from harness.attention.reference.drop_masks import start_prob
+from dropbench.harness.attention.reference.drop_masks import start_prob
 from tests.paths import DOCS, ROOT
 
 PAGES = [ROOT / "README.md", *sorted(set(DOCS.rglob("*.md")) - {DOCS / "generated" / "leaderboard.md"})]

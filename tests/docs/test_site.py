@@ -14,9 +14,9 @@ import pytest
 
 import dropbench
 from docs import draw_gallery
-from harness.regularizers import REGULARIZERS
-from harness.regularizers.cards import Card, find_card
-from harness.regularizers.spec import build_regularizer
+from dropbench.harness.regularizers import REGULARIZERS
+from dropbench.harness.regularizers.cards import Card, find_card
+from dropbench.harness.regularizers.spec import build_regularizer
 from tests.paths import DOCS, ROOT
 
 PAGES = [*(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/RESULTS.md"))]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from harness.cli.main import run
+from dropbench.harness.cli.main import run
 from tests.docs.test_commands import commands, one_step
 from tests.paths import DOCS
 

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from dropbench import MODELS, REGULARIZERS, Passes, regularize, set_progress
-from harness.cli.main import run
-from harness.regularizers.spec import build_regularizer
-from harness.trials.plugins import load_plugins
+from dropbench.harness.cli.main import run
+from dropbench.harness.regularizers.spec import build_regularizer
+from dropbench.harness.trials.plugins import load_plugins
 from tests.docs.test_commands import commands
 from tests.harness.trials.test_plugins import restored  # noqa: F401 - used by pytest
 from tests.paths import DOCS

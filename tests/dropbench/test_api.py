@@ -16,13 +16,13 @@ import torch
 
 import dropbench
 from dropbench import InputError
+from dropbench.harness.cli.main import run as command
+from dropbench.harness.regularizers import REGULARIZERS
+from dropbench.harness.regularizers.drop import AttentionDrop
+from dropbench.harness.trials import plugins
+from dropbench.harness.trials.task import TASKS
+from dropbench.jobs.queue.progress_bar import ProgressBar
 from dropbench.tables import Table
-from harness.cli.main import run as command
-from harness.regularizers import REGULARIZERS
-from harness.regularizers.drop import AttentionDrop
-from harness.trials import plugins
-from harness.trials.task import TASKS
-from jobs.queue.progress_bar import ProgressBar
 from tests.jobs.workplace import PLUGIN, SUITE
 
 DIGITS = """

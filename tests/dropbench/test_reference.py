@@ -8,7 +8,7 @@ import pytest
 
 import dropbench
 from dropbench import InputError
-from harness.cli.main import run as command
+from dropbench.harness.cli.main import run as command
 from tests.docs.reference.given import campaign, small_file
 
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from harness.runs.run_directory import RunDirectory
-from harness.settings import Settings
-from harness.suites.cell import SuiteOptions
-from harness.suites.suite import load_suite
-from harness.trials import plugins
-from harness.trials.task import TASKS
-from jobs.queue.request import request_suite
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.settings import Settings
+from dropbench.harness.suites.cell import SuiteOptions
+from dropbench.harness.suites.suite import load_suite
+from dropbench.harness.trials import plugins
+from dropbench.harness.trials.task import TASKS
+from dropbench.jobs.queue.request import request_suite
 from tests.fuzz.hostile import call
 from tests.jobs.workplace import PLUGIN, SUITE
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
-from harness.cli.main import run
+from dropbench.harness.cli.main import run
 from tests.patience import PATIENCE
 
 SECONDS = PATIENCE

@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
-from db.report.dashboard.app import make_app
-from harness.settings import Settings
-from jobs.queue.status import activity
+from dropbench.db.report.dashboard.app import make_app
+from dropbench.harness.settings import Settings
+from dropbench.jobs.queue.status import activity
 from tests.fuzz.hostile import limited, texts
 
 COLUMNS = (

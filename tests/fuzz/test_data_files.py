@@ -43,7 +43,7 @@ pytestmark = pytest.mark.slow
 @functools.cache
 def copied(campaign: Path, name: str) -> Path:
     """Return a copy of a generated set."""
-    from tasks.data import locate
+    from dropbench.tasks.data import locate
 
     return Path(shutil.copytree(locate(f"{name}-synthetic").folder, campaign / "sets" / name))
 

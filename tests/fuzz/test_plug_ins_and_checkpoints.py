@@ -13,9 +13,9 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness.registry import PLUGIN_MODULES
-from harness.trials import plugins
-from harness.trials.trial import Trial
+from dropbench.harness.registry import PLUGIN_MODULES
+from dropbench.harness.trials import plugins
+from dropbench.harness.trials.trial import Trial
 from tests.fuzz.hostile import TEXTS, call, changed, paths_of, values
 from tests.fuzz.test_data_files import damaged
 from tests.harness.training.test_checkpoint_fit import resumed, stopped

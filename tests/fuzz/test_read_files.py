@@ -43,7 +43,7 @@ def spoil(path: Path, how: str) -> None:
 @pytest.fixture(scope="module")
 def coco(campaign: Path) -> Path:
     """Return a folder with the generated COCO files, of few images."""
-    from tasks.data import locate
+    from dropbench.tasks.data import locate
 
     source = locate("coco-synthetic")
     shutil.copytree(source.folder, "coco")

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness.errors import InputError
-from tasks.data.fingerprint import fingerprint
-from tasks.text.base import TextTask
+from dropbench.harness.errors import InputError
+from dropbench.tasks.data.fingerprint import fingerprint
+from dropbench.tasks.text.base import TextTask
 from tests.fuzz.hostile import SECONDS, TEXTS, call, limited, texts
 from tests.fuzz.test_data_files import damaged
 from tests.fuzz.test_read_files import CONTENTS, spoil

@@ -8,10 +8,10 @@ import torch
 from pydantic import PrivateAttr
 from torch import Tensor
 
-from harness.attention.reference.units import Rescale, Unit
-from harness.regularizers.base import Regularizer, Site
-from harness.regularizers.drop import AttentionDrop, UnitDrop
-from harness.regularizers.schedules import constant
+from dropbench.harness.attention.reference.units import Rescale, Unit
+from dropbench.harness.regularizers.base import Regularizer, Site
+from dropbench.harness.regularizers.drop import AttentionDrop, UnitDrop
+from dropbench.harness.regularizers.schedules import constant
 
 
 class GivenDrop(AttentionDrop):

@@ -9,8 +9,16 @@ from pathlib import Path
 import pytest
 import yaml
 
-from harness.errors import InputError
-from harness.files import MAX_BYTES, MAX_LIBYAML_BYTES, read_bytes, read_json, read_yaml, synced_together, write_atomic
+from dropbench.harness.errors import InputError
+from dropbench.harness.files import (
+    MAX_BYTES,
+    MAX_LIBYAML_BYTES,
+    read_bytes,
+    read_json,
+    read_yaml,
+    synced_together,
+    write_atomic,
+)
 
 
 def test_many_files_are_waited_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from harness import registry
-from harness.errors import InputError
-from harness.registry import Registry, load
+from dropbench.harness import registry
+from dropbench.harness.errors import InputError
+from dropbench.harness.registry import Registry, load
 
 
 def test_names_aliases_and_order() -> None:
@@ -37,7 +37,7 @@ def test_names_aliases_and_order() -> None:
 def test_a_target_is_imported_when_it_is_asked_for() -> None:
     """In a Python of its own, since it is about what is not imported."""
     program = (
-        "import sys; from harness.registry import Registry; r = Registry('thing');"
+        "import sys; from dropbench.harness.registry import Registry; r = Registry('thing');"
         "r.add('later', 'fractions:Fraction'); r.entry('later'); before = 'fractions' in sys.modules;"
         "r.get('later'); print(before, 'fractions' in sys.modules)"
     )
@@ -47,7 +47,8 @@ def test_a_target_is_imported_when_it_is_asked_for() -> None:
 
 def test_the_regularizers_are_listed_without_torch() -> None:
     program = (
-        "import sys; from harness.regularizers import REGULARIZERS; from harness.regularizers.spec import parse_spec;"
+        "import sys; from dropbench.harness.regularizers import REGULARIZERS;"
+        "from dropbench.harness.regularizers.spec import parse_spec;"
         "print([REGULARIZERS.entry(name).help for name in REGULARIZERS] != [], 'torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from harness import seeding
-from harness.seeding import seed_all
+from dropbench.harness import seeding
+from dropbench.harness.seeding import seed_all
 
 
 def test_equal_seeds_give_equal_draws_of_every_generator() -> None:

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from db.store.store import Store, open_store
-from harness.settings import Settings
-from harness.trials import plugins
-from harness.trials.plugins import load_plugins
-from harness.trials.result_versions import with_current_versions
-from harness.trials.task import TASKS
-from harness.trials.trial import Trial, TrialRequest
-from jobs.queue.operations import enqueue
+from dropbench.db.store.store import Store, open_store
+from dropbench.harness.settings import Settings
+from dropbench.harness.trials import plugins
+from dropbench.harness.trials.plugins import load_plugins
+from dropbench.harness.trials.result_versions import with_current_versions
+from dropbench.harness.trials.task import TASKS
+from dropbench.harness.trials.trial import Trial, TrialRequest
+from dropbench.jobs.queue.operations import enqueue
 from tests.jobs.workplace import PLUGIN, Workplace
 from tests.requests import requested
 
@@ -61,7 +61,7 @@ def tiny() -> Iterator[Callable[..., list[Trial]]]:
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine without a GPU, on which Triton is not interpreted either."""
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    monkeypatch.setattr("harness.attention.kernels.triton_launch.interpreted", lambda: False)
+    monkeypatch.setattr("dropbench.harness.attention.kernels.triton_launch.interpreted", lambda: False)
 
 
 @pytest.fixture

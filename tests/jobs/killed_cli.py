@@ -29,7 +29,7 @@ def line(frame: FrameType, event: str, argument: Any) -> Any:
 
 
 if __name__ == "__main__":
-    from harness.cli.main import run
+    from dropbench.harness.cli.main import run
 
     sys.settrace(trace)
     code = run(sys.argv[3:])

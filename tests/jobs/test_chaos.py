@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from sqlalchemy import select
 
-from db.schema.tables import Attempts, Configs, Memberships, Metrics, Trials
-from db.store.rebuild import rebuild
-from db.store.store import open_store
-from jobs.worker.slots import count_workers
+from dropbench.db.schema.tables import Attempts, Configs, Memberships, Metrics, Trials
+from dropbench.db.store.rebuild import rebuild
+from dropbench.db.store.store import open_store
+from dropbench.jobs.worker.slots import count_workers
 from tests.paths import ROOT
 from tests.patience import PATIENCE, wait
 

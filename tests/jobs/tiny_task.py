@@ -17,13 +17,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.errors import InputError
-from harness.regularizers.spec import RegularizerSpec
-from harness.settings import Settings
-from harness.trials.metric import Metric
-from harness.trials.recipe import Recipe, complete_recipe
-from harness.trials.task import TASKS, Split, Task
-from harness.trials.trial import DataRef, Trial, TrialRequest
+from dropbench.harness.errors import InputError
+from dropbench.harness.regularizers.spec import RegularizerSpec
+from dropbench.harness.settings import Settings
+from dropbench.harness.trials.metric import Metric
+from dropbench.harness.trials.recipe import Recipe, complete_recipe
+from dropbench.harness.trials.task import TASKS, Split, Task
+from dropbench.harness.trials.trial import DataRef, Trial, TrialRequest
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -70,8 +70,8 @@ class Tiny(Task):
     def build_model(self) -> nn.Module:
         from torch import nn
 
-        from harness.models.attention import attend
-        from harness.regularizers.base import Site
+        from dropbench.harness.models.attention import attend
+        from dropbench.harness.regularizers.base import Site
 
         ratio = float(self.recipe.model.get("dropout", 0.1))
 

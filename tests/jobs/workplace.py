@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.runs.run_directory import RunDirectory, Runs
-from harness.settings import Settings
-from jobs.worker.fork_server import PROCESS_NAME
+from dropbench.harness.runs.run_directory import RunDirectory, Runs
+from dropbench.harness.settings import Settings
+from dropbench.jobs.worker.fork_server import PROCESS_NAME
 from tests import forkserver
 from tests.paths import ROOT
 from tests.patience import PATIENCE
@@ -61,7 +61,7 @@ class Workplace:
         return Settings(runs=self.runs, database=self.database, plugins=(PLUGIN,), threads=1)
 
     def start(
-        self, *arguments: str, program: Sequence[str] = ("-m", "harness.cli.main"), **options: Any
+        self, *arguments: str, program: Sequence[str] = ("-m", "dropbench.harness.cli.main"), **options: Any
     ) -> subprocess.Popen[str]:
         """Start the command line in a session of its own, as a terminal would."""
         command = [sys.executable, "-W", "error", *program, *arguments]
@@ -104,7 +104,7 @@ class Workplace:
                     name = (entry / "comm").read_text(encoding="utf-8").strip()
                 except OSError:
                     continue
-                if state != "Z" and "jobs.worker.fork_server" in command and str(self.runs) in command:
+                if state != "Z" and "dropbench.jobs.worker.fork_server" in command and str(self.runs) in command:
                     processes[int(entry.name)] = "worker" if name == PROCESS_NAME else "server"
         return [pid for pid, own in processes.items() if kind in ("", own)]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from harness.models.catalog import MODELS
-from harness.registry import Registry
-from harness.regularizers import REGULARIZERS
-from harness.trials.task import TASKS
-from harness.trials.trial import TrialRequest
+from dropbench.harness.models.catalog import MODELS
+from dropbench.harness.registry import Registry
+from dropbench.harness.regularizers import REGULARIZERS
+from dropbench.harness.trials.task import TASKS
+from dropbench.harness.trials.trial import TrialRequest
 
 LENGTH = {"steps": 3, "evaluate_every": 1}
 NARROW = {"model.dim": 24, "model.heads": 3}

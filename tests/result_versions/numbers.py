@@ -11,15 +11,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.regularizers import REGULARIZERS
-from harness.runs.run_directory import RunDirectory
-from harness.seeding import seed_all
-from harness.settings import Settings
-from harness.training.environment import installed_version
-from harness.trials.plugins import make_trials
-from harness.trials.result_versions import current_versions, item_version
-from harness.trials.task import TASKS
-from harness.trials.trial import TrialRequest
+from dropbench.harness.regularizers import REGULARIZERS
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.seeding import seed_all
+from dropbench.harness.settings import Settings
+from dropbench.harness.training.environment import installed_version
+from dropbench.harness.trials.plugins import make_trials
+from dropbench.harness.trials.result_versions import current_versions, item_version
+from dropbench.harness.trials.task import TASKS
+from dropbench.harness.trials.trial import TrialRequest
 from tests.paths import ROOT
 from tests.result_versions import cases
 
@@ -50,7 +50,7 @@ def measure(item: str) -> Numbers:
 
 @functools.cache  # several items have the same trial
 def _trained(request_json: str, *, spread: bool) -> Numbers:
-    from harness.training.engine import run_trial
+    from dropbench.harness.training.engine import run_trial
 
     request = TrialRequest.model_validate_json(request_json)
     numbers: Numbers = {}
@@ -86,8 +86,8 @@ def _spread_weights(request: TrialRequest, settings: Settings) -> Path:
 
 def structure(model: str) -> str:
     """Return a digest of the parameters and the attention sites of a model for its sample data."""
-    from harness.models.regularize import sites
-    from jobs.cli.listing import build_for_sample
+    from dropbench.harness.models.regularize import sites
+    from dropbench.jobs.cli.listing import build_for_sample
 
     built = build_for_sample(model)
     shapes = [[name, *value.shape] for name, value in built.state_dict().items()]

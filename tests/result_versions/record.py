@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import dropbench  # noqa: F401 - its shims
-from harness.files import write_json
+from dropbench.harness.files import write_json
 from tests.result_versions import cases, numbers
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from harness.files import write_json
-from harness.regularizers.drop import UnitDrop
+from dropbench.harness.files import write_json
+from dropbench.harness.regularizers.drop import UnitDrop
 from tests.result_versions import cases, numbers
 from tests.result_versions.record import record
 

@@ -18,11 +18,11 @@ from seqeval.metrics import accuracy_score as tag_accuracy
 from seqeval.metrics import f1_score, precision_score, recall_score
 from sklearn.metrics import accuracy_score, log_loss
 
-from harness.predictions.schema import Predictions
-from harness.runs.predictions import load_predictions
-from harness.runs.run_directory import RunDirectory
-from harness.trials.task import Split
-from tasks.detection.interaction_ap import Pairing, mean_average_precision
+from dropbench.harness.predictions.schema import Predictions
+from dropbench.harness.runs.predictions import load_predictions
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.trials.task import Split
+from dropbench.tasks.detection.interaction_ap import Pairing, mean_average_precision
 
 
 class Run(NamedTuple):

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from harness.errors import InputError
-from harness.settings import Settings
-from tasks.commands import app
-from tasks.data import DATASETS
-from tasks.data.check import list_datasets
+from dropbench.harness.errors import InputError
+from dropbench.harness.settings import Settings
+from dropbench.tasks.commands import app
+from dropbench.tasks.data import DATASETS
+from dropbench.tasks.data.check import list_datasets
 
 ROWS = "".join(f"{number % 6} question {number}\n" for number in range(120))
 

@@ -10,24 +10,24 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from db.queries.compare import compare, read_sides
-from db.queries.results import results
-from db.report.formats.listing import results_table
-from db.schema.connection import reading
-from db.store.run_record import RunRecord
-from db.store.store import Store, open_store
-from harness.errors import InputError
-from harness.regularizers import REGULARIZERS
-from harness.settings import Settings
-from harness.trials.plugins import _loaded, load_plugins
-from harness.trials.task import TASKS
-from harness.trials.trial import Trial, TrialRequest
-from tasks.preset_task import resolve_data
-from tasks.weights import weights_ref
+from dropbench.db.queries.compare import compare, read_sides
+from dropbench.db.queries.results import results
+from dropbench.db.report.formats.listing import results_table
+from dropbench.db.schema.connection import reading
+from dropbench.db.store.run_record import RunRecord
+from dropbench.db.store.store import Store, open_store
+from dropbench.harness.errors import InputError
+from dropbench.harness.regularizers import REGULARIZERS
+from dropbench.harness.settings import Settings
+from dropbench.harness.trials.plugins import _loaded, load_plugins
+from dropbench.harness.trials.task import TASKS
+from dropbench.harness.trials.trial import Trial, TrialRequest
+from dropbench.tasks.preset_task import resolve_data
+from dropbench.tasks.weights import weights_ref
 
 PLUGIN = """
 from dropbench import REGULARIZERS
-from harness.regularizers.drop import UnitDrop
+from dropbench.harness.regularizers.drop import UnitDrop
 
 @REGULARIZERS.register("one-line")
 class OneLine(UnitDrop):

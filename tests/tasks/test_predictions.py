@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.predictions.schema import unique_ids
-from harness.runs.run_directory import RunDirectory
-from harness.settings import Settings
-from harness.training.engine import FINAL_SPLITS, run_trial
-from harness.trials.task import TASKS, Split
-from harness.trials.trial import TrialRequest
-from tasks.data import DATASETS, SYNTHETIC
-from tasks.detection.interaction_ap import Pairing
+from dropbench.harness.predictions.schema import unique_ids
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.settings import Settings
+from dropbench.harness.training.engine import FINAL_SPLITS, run_trial
+from dropbench.harness.trials.task import TASKS, Split
+from dropbench.harness.trials.trial import TrialRequest
+from dropbench.tasks.data import DATASETS, SYNTHETIC
+from dropbench.tasks.detection.interaction_ap import Pairing
 from tests.tasks.prediction_metrics import SCORERS, Run
 
 DETR = {

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from harness.errors import InputError
-from harness.models.catalog import MODELS
-from harness.settings import Settings
-from harness.trials.task import TASKS
-from harness.trials.trial import Trial, TrialRequest
-from tasks.preset_task import read_recipes, resolve_data
+from dropbench.harness.errors import InputError
+from dropbench.harness.models.catalog import MODELS
+from dropbench.harness.settings import Settings
+from dropbench.harness.trials.task import TASKS
+from dropbench.harness.trials.trial import Trial, TrialRequest
+from dropbench.tasks.preset_task import read_recipes, resolve_data
 
 DIGITS = {"task": "image-classification", "data": "digits", "model": "vit-digits"}
 
@@ -108,9 +108,9 @@ SMALL = set(TASKS) - {"object-detection", "interaction-detection", "mesh-recover
 )
 def test_every_recipe_of_every_model_and_data_set_is_complete(task: str, preset: str) -> None:
     """Every pair of model and data set has a complete recipe without overrides."""
-    from harness.trials.recipe import complete_recipe
-    from tasks.data import DATASETS
-    from tasks.preset_task import recipe_layers
+    from dropbench.harness.trials.recipe import complete_recipe
+    from dropbench.tasks.data import DATASETS
+    from dropbench.tasks.preset_task import recipe_layers
 
     kind = TASKS.get(task).recipe_type
     pairs = [
@@ -126,7 +126,7 @@ def test_every_recipe_of_every_model_and_data_set_is_complete(task: str, preset:
 
 @pytest.mark.parametrize("task", list(TASKS))
 def test_recipes_name_only_models_and_data_that_exist(task: str) -> None:
-    from tasks.data import DATASETS
+    from dropbench.tasks.data import DATASETS
 
     content = read_recipes(task)
     deviations = content.get("deviations", {})

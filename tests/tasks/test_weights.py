@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 import torch
 
-from harness.errors import InputError
-from harness.runs.run_directory import RunDirectory
-from harness.settings import Settings
-from harness.training.engine import run_trial
-from harness.trials.task import TASKS
-from harness.trials.trial import Trial, TrialRequest
-from tasks.text.base import TextTask
-from tasks.weights import resolve_weights, weights_ref
+from dropbench.harness.errors import InputError
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.settings import Settings
+from dropbench.harness.training.engine import run_trial
+from dropbench.harness.trials.task import TASKS
+from dropbench.harness.trials.trial import Trial, TrialRequest
+from dropbench.tasks.text.base import TextTask
+from dropbench.tasks.weights import resolve_weights, weights_ref
 
 WORDS = ("what", "is", "the", "who", "where", "how", "a", "man", "dog", "run", "##s", "##ing", ".", "?", ",")
 TASKS_ON_TEXT = {

@@ -16,12 +16,20 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from db.report.dashboard.live import Live
-from db.report.dashboard.pages import NotFound, Page, changed_regions, digest_of, overview_page, suite_page, trial_page
-from db.report.page.templates import asset, render, vega_bundle
-from db.store.store import Store
-from harness.errors import InputError
-from harness.settings import Settings
+from dropbench.db.report.dashboard.live import Live
+from dropbench.db.report.dashboard.pages import (
+    NotFound,
+    Page,
+    changed_regions,
+    digest_of,
+    overview_page,
+    suite_page,
+    trial_page,
+)
+from dropbench.db.report.page.templates import asset, render, vega_bundle
+from dropbench.db.store.store import Store
+from dropbench.harness.errors import InputError
+from dropbench.harness.settings import Settings
 
 HOST = "127.0.0.1"
 ALLOWED_HOSTS = ("127.0.0.1", "localhost", "[::1]")

@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Engine, make_url
 
-from db.schema.connection import disposed_on_error
-from db.schema.upgrade import check_current
-from db.store.store import Store, TrialRow
-from db.transfer.export import connect_read_only
-from harness.settings import Settings
-from harness.trials.trial import TrialState
+from dropbench.db.schema.connection import disposed_on_error
+from dropbench.db.schema.upgrade import check_current
+from dropbench.db.store.store import Store, TrialRow
+from dropbench.db.transfer.export import connect_read_only
+from dropbench.harness.settings import Settings
+from dropbench.harness.trials.trial import TrialState
 
 T = TypeVar("T")
 
@@ -57,7 +57,7 @@ class Live:
 
     Args:
         settings: paths of the database and the runs.
-        get_activity: returns the running trials (`jobs.queue.status.activity`).
+        get_activity: returns the running trials (`dropbench.jobs.queue.status.activity`).
 
     Raises:
         InputError: the database is missing or cannot be read.
@@ -75,7 +75,7 @@ class Live:
         self._activity: Any = None
 
     def activity(self) -> Any:
-        """Return the running trials (`jobs.queue.status.Activity`), at most `MAX_ACTIVITY_AGE_S` old."""
+        """Return the running trials (`dropbench.jobs.queue.status.Activity`), at most `MAX_ACTIVITY_AGE_S` old."""
         with self._lock:
             if self._activity is None or time.monotonic() - self._activity_time > MAX_ACTIVITY_AGE_S:
                 # Compare the run directories with the database, not with states observed before.

@@ -9,14 +9,14 @@ from typing import Any
 
 from sqlalchemy import func, select
 
-from db.report.dashboard.live import Live
-from db.report.page.details import duration, time_text
-from db.report.page.limits import Limits
-from db.schema.connection import reading
-from db.schema.tables import Attempts, Trials
-from db.store.requests import MEMBERS, in_suites
-from harness.regularizers.spec import spec_label
-from harness.trials.trial import TRIAL_STATES
+from dropbench.db.report.dashboard.live import Live
+from dropbench.db.report.page.details import duration, time_text
+from dropbench.db.report.page.limits import Limits
+from dropbench.db.schema.connection import reading
+from dropbench.db.schema.tables import Attempts, Trials
+from dropbench.db.store.requests import MEMBERS, in_suites
+from dropbench.harness.regularizers.spec import spec_label
+from dropbench.harness.trials.trial import TRIAL_STATES
 
 SAMPLE_SIZE = 200
 """Finished attempts of a suite from which the remaining time is estimated."""

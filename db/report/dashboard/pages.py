@@ -10,22 +10,22 @@ from urllib.parse import urlencode
 
 from sqlalchemy import select
 
-from db.queries.marks import flatten
-from db.report.dashboard import overview
-from db.report.dashboard.live import Live
-from db.report.page.analyses import ANALYSES
-from db.report.page.charts import Group, band_chart
-from db.report.page.details import differences, run_details
-from db.report.page.document import chart_groups, page_content
-from db.report.page.limits import Limits
-from db.report.page.records import Record, load_curves, load_records, merge_seeds
-from db.report.page.templates import environment
-from db.report.view.build import build_view
-from db.report.view.requests import RequestTable, SuiteTable, resolve, tables_of
-from db.schema.connection import reading
-from db.schema.tables import Configs
-from harness.regularizers.spec import spec_label
-from harness.trials.trial import FINAL_STATES, DataRef
+from dropbench.db.queries.marks import flatten
+from dropbench.db.report.dashboard import overview
+from dropbench.db.report.dashboard.live import Live
+from dropbench.db.report.page.analyses import ANALYSES
+from dropbench.db.report.page.charts import Group, band_chart
+from dropbench.db.report.page.details import differences, run_details
+from dropbench.db.report.page.document import chart_groups, page_content
+from dropbench.db.report.page.limits import Limits
+from dropbench.db.report.page.records import Record, load_curves, load_records, merge_seeds
+from dropbench.db.report.page.templates import environment
+from dropbench.db.report.view.build import build_view
+from dropbench.db.report.view.requests import RequestTable, SuiteTable, resolve, tables_of
+from dropbench.db.schema.connection import reading
+from dropbench.db.schema.tables import Configs
+from dropbench.harness.regularizers.spec import spec_label
+from dropbench.harness.trials.trial import FINAL_STATES, DataRef
 
 SUITE_CACHE_S = 6.0
 """Lifetime of the table and charts of a suite with running trials."""

@@ -10,13 +10,13 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from db.queries.rank import Ranking
-from db.report.formats.comparison_tables import row_label
-from db.statistics.corrections import SIGNIFICANCE
-from db.statistics.ranks import groups
-from harness.analysis.figures import DPI
-from harness.cli.plain_text import plain
-from harness.errors import InputError
+from dropbench.db.queries.rank import Ranking
+from dropbench.db.report.formats.comparison_tables import row_label
+from dropbench.db.statistics.corrections import SIGNIFICANCE
+from dropbench.db.statistics.ranks import groups
+from dropbench.harness.analysis.figures import DPI
+from dropbench.harness.cli.plain_text import plain
+from dropbench.harness.errors import InputError
 
 WIDTH, LABEL_WIDTH = 8.0, 2.2
 """Inches of the diagram, and of the labels on either side of it."""

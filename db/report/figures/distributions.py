@@ -11,11 +11,11 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from db.report.view.cells import CellResult
-from harness.analysis import analysis_of
-from harness.errors import InputError
-from harness.files import open_regular
-from harness.runs.run_directory import RunDirectory
+from dropbench.db.report.view.cells import CellResult
+from dropbench.harness.analysis import analysis_of
+from dropbench.harness.errors import InputError
+from dropbench.harness.files import open_regular
+from dropbench.harness.runs.run_directory import RunDirectory
 
 Array = NDArray[Any]
 Arrays = Mapping[str, Array]

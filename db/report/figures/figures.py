@@ -9,14 +9,14 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from db.report.figures.distributions import arrays_of, distributions
-from db.report.figures.maps import draw_maps, scale_end
-from db.report.formats.layout import column_label
-from db.report.view.cells import CellResult
-from db.report.view.view import View
-from harness.analysis import analysis_of
-from harness.analysis.figures import png
-from harness.errors import InputError
+from dropbench.db.report.figures.distributions import arrays_of, distributions
+from dropbench.db.report.figures.maps import draw_maps, scale_end
+from dropbench.db.report.formats.layout import column_label
+from dropbench.db.report.view.cells import CellResult
+from dropbench.db.report.view.view import View
+from dropbench.harness.analysis import analysis_of
+from dropbench.harness.analysis.figures import png
+from dropbench.harness.errors import InputError
 
 COLORS = ("#666666", "#9ecae1", "#08519c", "#fdae6b", "#d94801", "#74c476", "#006d2c", "#bcbddc", "#54278f")
 MARKERS = "osD^vP*Xh"

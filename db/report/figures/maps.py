@@ -10,7 +10,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from harness.analysis.pictures.attention_figure import (
+from dropbench.harness.analysis.pictures.attention_figure import (
     MAX_WORDS,
     SCALE,
     WORD_SCALE,
@@ -19,7 +19,7 @@ from harness.analysis.pictures.attention_figure import (
     draw_words,
     short,
 )
-from harness.cli.plain_text import plain
+from dropbench.harness.cli.plain_text import plain
 
 Array = NDArray[Any]
 Arrays = Mapping[str, Array]

@@ -7,17 +7,17 @@ from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
-from db.queries.blocks import BASELINE
-from db.queries.rank import Ranking
-from db.queries.statistics import EQUAL
-from db.report.formats.listing import format_value, needs_fingerprint, results_table
-from db.report.formats.noise import Noise, noise_lines, significant
-from db.report.formats.numbers import SIGNIFICANT
-from db.statistics.evidence import ZONE
-from db.store.rows import Row
-from harness.cli.text_table import TextTable
-from harness.regularizers import REGULARIZERS
-from harness.regularizers.spec import spec_label
+from dropbench.db.queries.blocks import BASELINE
+from dropbench.db.queries.rank import Ranking
+from dropbench.db.queries.statistics import EQUAL
+from dropbench.db.report.formats.listing import format_value, needs_fingerprint, results_table
+from dropbench.db.report.formats.noise import Noise, noise_lines, significant
+from dropbench.db.report.formats.numbers import SIGNIFICANT
+from dropbench.db.statistics.evidence import ZONE
+from dropbench.db.store.rows import Row
+from dropbench.harness.cli.text_table import TextTable
+from dropbench.harness.regularizers import REGULARIZERS
+from dropbench.harness.regularizers.spec import spec_label
 
 _VERDICTS = {
     "within noise": "the interval of the change contains 0",

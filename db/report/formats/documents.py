@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from db.report.formats.escaping import cut
-from db.report.formats.layout import source_grid
-from db.report.formats.legend import about, incomplete
-from db.report.formats.writers import to_csv, to_latex, to_markdown, to_parquet
-from db.report.view.cells import CellResult
-from db.report.view.view import View
+from dropbench.db.report.formats.escaping import cut
+from dropbench.db.report.formats.layout import source_grid
+from dropbench.db.report.formats.legend import about, incomplete
+from dropbench.db.report.formats.writers import to_csv, to_latex, to_markdown, to_parquet
+from dropbench.db.report.view.cells import CellResult
+from dropbench.db.report.view.view import View
 
 
 def as_markdown(view: View) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from harness.cli.plain_text import plain
+from dropbench.harness.cli.plain_text import plain
 
 _LATEX = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from db.report.formats.legend import about, incomplete
-from db.report.formats.numbers import delta_text, format_metric, mean_std
-from db.report.view.cells import CellResult
-from db.report.view.notes import lost_candidates, params_text, progress_text
-from db.report.view.view import View
-from harness.cli.text_table import Entry, Line, TextTable
-from harness.suites.suite import SYNTHETIC
-from harness.trials.metric import Metric
+from dropbench.db.report.formats.legend import about, incomplete
+from dropbench.db.report.formats.numbers import delta_text, format_metric, mean_std
+from dropbench.db.report.view.cells import CellResult
+from dropbench.db.report.view.notes import lost_candidates, params_text, progress_text
+from dropbench.db.report.view.view import View
+from dropbench.harness.cli.text_table import Entry, Line, TextTable
+from dropbench.harness.suites.suite import SYNTHETIC
+from dropbench.harness.trials.metric import Metric
 
 
 def source_grid(view: View) -> TextTable:

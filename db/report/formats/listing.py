@@ -10,15 +10,15 @@ from typing import Any
 
 import typer
 
-from db.queries.results import METRIC_COLUMNS, results
-from db.queries.statistics import AGGREGATES
-from db.report.formats.writers import to_json
-from db.store.rows import Row
-from db.store.store import Store
-from harness.cli.table import print_table
-from harness.cli.text_table import TextTable
-from harness.errors import InputError
-from harness.regularizers.spec import complete_spec, spec_label, strengths
+from dropbench.db.queries.results import METRIC_COLUMNS, results
+from dropbench.db.queries.statistics import AGGREGATES
+from dropbench.db.report.formats.writers import to_json
+from dropbench.db.store.rows import Row
+from dropbench.db.store.store import Store
+from dropbench.harness.cli.table import print_table
+from dropbench.harness.cli.text_table import TextTable
+from dropbench.harness.errors import InputError
+from dropbench.harness.regularizers.spec import complete_spec, spec_label, strengths
 
 NEVER_SHARED = {
     *("regularizer", "metric", "step", *AGGREGATES, "published", "state"),

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from db.queries.statistics import MIN_PAIRS
-from db.statistics.corrections import SIGNIFICANCE
+from dropbench.db.queries.statistics import MIN_PAIRS
+from dropbench.db.statistics.corrections import SIGNIFICANCE
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from db.queries.statistics import EQUAL
-from db.report.formats.noise import significant
-from db.report.view.cells import CellResult
-from harness.trials.metric import Metric
+from dropbench.db.queries.statistics import EQUAL
+from dropbench.db.report.formats.noise import significant
+from dropbench.db.report.view.cells import CellResult
+from dropbench.harness.trials.metric import Metric
 
 MINUS = "−"
 SIGNIFICANT = "†"

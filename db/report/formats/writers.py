@@ -9,9 +9,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from db.report.formats.escaping import MAX_TEXT, csv_text, latex, latex_definitions, markdown
-from harness.cli.text_table import TextTable
-from harness.errors import InputError
+from dropbench.db.report.formats.escaping import MAX_TEXT, csv_text, latex, latex_definitions, markdown
+from dropbench.harness.cli.text_table import TextTable
+from dropbench.harness.errors import InputError
 
 Record = Mapping[str, Any]
 

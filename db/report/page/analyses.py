@@ -12,16 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from db.report.figures.distributions import Array, distributions, load_arrays
-from db.report.figures.maps import draw_maps, scale_end
-from db.report.formats.escaping import cut
-from db.report.page.charts import Group, histogram_chart, labels, parameter_chart, rounded
-from db.report.page.limits import Limits
-from db.report.view.cells import CellResult
-from db.report.view.view import View
-from harness.analysis.figures import png
-from harness.errors import InputError
-from harness.runs.run_directory import Runs
+from dropbench.db.report.figures.distributions import Array, distributions, load_arrays
+from dropbench.db.report.figures.maps import draw_maps, scale_end
+from dropbench.db.report.formats.escaping import cut
+from dropbench.db.report.page.charts import Group, histogram_chart, labels, parameter_chart, rounded
+from dropbench.db.report.page.limits import Limits
+from dropbench.db.report.view.cells import CellResult
+from dropbench.db.report.view.view import View
+from dropbench.harness.analysis.figures import png
+from dropbench.harness.errors import InputError
+from dropbench.harness.runs.run_directory import Runs
 
 HISTOGRAMS = {
     "entropy": ("Entropy of the attention", "entropy (nats)"),

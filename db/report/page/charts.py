@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from db.report.formats.escaping import cut
-from db.report.page.limits import Limits
-from db.report.page.records import SeedBand
+from dropbench.db.report.formats.escaping import cut
+from dropbench.db.report.page.limits import Limits
+from dropbench.db.report.page.records import SeedBand
 
 Spec = dict[str, Any]
 Point = Mapping[str, Any]

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from db.queries.marks import flatten
-from db.report.formats.escaping import cut
-from db.report.formats.numbers import format_metric
-from db.report.page.charts import Group, band_chart, rounded
-from db.report.page.limits import points_per_curve
-from db.report.page.records import Curve, load_configs
-from db.report.page.training import Training
-from db.report.view.view import View
-from db.store.store import Store
+from dropbench.db.queries.marks import flatten
+from dropbench.db.report.formats.escaping import cut
+from dropbench.db.report.formats.numbers import format_metric
+from dropbench.db.report.page.charts import Group, band_chart, rounded
+from dropbench.db.report.page.limits import points_per_curve
+from dropbench.db.report.page.records import Curve, load_configs
+from dropbench.db.report.page.training import Training
+from dropbench.db.report.view.view import View
+from dropbench.db.store.store import Store
 
 
 def comparison(view: View, training: Training, store: Store) -> Group | None:

@@ -8,20 +8,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from db.queries.marks import flatten
-from db.report.formats.escaping import cut
-from db.report.formats.legend import incomplete
-from db.report.formats.numbers import delta_text, format_metric, mean_std
-from db.report.page.limits import Limits
-from db.report.page.records import Record, load_configs, load_records
-from db.report.page.table import Anchors
-from db.report.view.cells import CellResult, SeedResult
-from db.report.view.notes import params_text
-from db.report.view.view import View, baselines
-from db.store.store import Store
-from harness.errors import InputError
-from harness.files import read_json, read_tail
-from harness.regularizers.spec import spec_label
+from dropbench.db.queries.marks import flatten
+from dropbench.db.report.formats.escaping import cut
+from dropbench.db.report.formats.legend import incomplete
+from dropbench.db.report.formats.numbers import delta_text, format_metric, mean_std
+from dropbench.db.report.page.limits import Limits
+from dropbench.db.report.page.records import Record, load_configs, load_records
+from dropbench.db.report.page.table import Anchors
+from dropbench.db.report.view.cells import CellResult, SeedResult
+from dropbench.db.report.view.notes import params_text
+from dropbench.db.report.view.view import View, baselines
+from dropbench.db.store.store import Store
+from dropbench.harness.errors import InputError
+from dropbench.harness.files import read_json, read_tail
+from dropbench.harness.regularizers.spec import spec_label
 
 
 @dataclass(frozen=True)

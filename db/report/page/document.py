@@ -9,19 +9,19 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from db.report.formats.documents import as_csv, as_latex
-from db.report.formats.escaping import MAX_TEXT
-from db.report.page.analyses import analysis_groups
-from db.report.page.charts import Group
-from db.report.page.compare import comparison
-from db.report.page.details import CellDetails, details_of
-from db.report.page.limits import Limits
-from db.report.page.metric import budget_chart, differences_chart, metric_charts, ranks_chart
-from db.report.page.table import Table, table_of
-from db.report.page.templates import asset, digest, render, vega_bundle
-from db.report.page.training import learning_curves, load_training, ratios_by_layer
-from db.report.view.view import View
-from db.store.store import Store
+from dropbench.db.report.formats.documents import as_csv, as_latex
+from dropbench.db.report.formats.escaping import MAX_TEXT
+from dropbench.db.report.page.analyses import analysis_groups
+from dropbench.db.report.page.charts import Group
+from dropbench.db.report.page.compare import comparison
+from dropbench.db.report.page.details import CellDetails, details_of
+from dropbench.db.report.page.limits import Limits
+from dropbench.db.report.page.metric import budget_chart, differences_chart, metric_charts, ranks_chart
+from dropbench.db.report.page.table import Table, table_of
+from dropbench.db.report.page.templates import asset, digest, render, vega_bundle
+from dropbench.db.report.page.training import learning_curves, load_training, ratios_by_layer
+from dropbench.db.report.view.view import View
+from dropbench.db.store.store import Store
 
 
 @dataclass(frozen=True)

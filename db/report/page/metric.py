@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from db.queries.blocks import BASELINE
-from db.queries.statistics import MIN_PAIRS
-from db.report.figures.critical_difference import critical_difference_diagram
-from db.report.formats.comparison_tables import ranking_table
-from db.report.formats.layout import column_label
-from db.report.formats.numbers import delta_text, mean_std
-from db.report.page.charts import Group, Spec, dot_chart, histogram_chart, labels, parameter_chart, rounded
-from db.report.page.limits import Limits
-from db.report.view.cells import CellResult
-from db.report.view.ranking import ranking_of
-from db.report.view.view import View, baselines, pairs
-from harness.regularizers.spec import spec_label
-from harness.trials.metric import Metric
+from dropbench.db.queries.blocks import BASELINE
+from dropbench.db.queries.statistics import MIN_PAIRS
+from dropbench.db.report.figures.critical_difference import critical_difference_diagram
+from dropbench.db.report.formats.comparison_tables import ranking_table
+from dropbench.db.report.formats.layout import column_label
+from dropbench.db.report.formats.numbers import delta_text, mean_std
+from dropbench.db.report.page.charts import Group, Spec, dot_chart, histogram_chart, labels, parameter_chart, rounded
+from dropbench.db.report.page.limits import Limits
+from dropbench.db.report.view.cells import CellResult
+from dropbench.db.report.view.ranking import ranking_of
+from dropbench.db.report.view.view import View, baselines, pairs
+from dropbench.harness.regularizers.spec import spec_label
+from dropbench.harness.trials.metric import Metric
 
 
 def metric_charts(view: View) -> Group | None:

@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import select
 
-from db.schema.connection import reading
-from db.schema.tables import FINAL, Configs, Metrics, Trials
-from db.store.rows import attempts_of, finals_of, in_list
-from db.store.run_record import read_run_record
-from db.store.store import Store
-from harness.errors import InputError
-from harness.runs.run_directory import Runs
-from harness.trials.trial import FINAL_STATES
+from dropbench.db.schema.connection import reading
+from dropbench.db.schema.tables import FINAL, Configs, Metrics, Trials
+from dropbench.db.store.rows import attempts_of, finals_of, in_list
+from dropbench.db.store.run_record import read_run_record
+from dropbench.db.store.store import Store
+from dropbench.harness.errors import InputError
+from dropbench.harness.runs.run_directory import Runs
+from dropbench.harness.trials.trial import FINAL_STATES
 
 Array = NDArray[np.float64]
 Curve = Sequence[tuple[int, float | None]]
@@ -33,7 +33,7 @@ class Record:
     """A trial as a page shows it.
 
     Attributes:
-        config: its identity apart from the seed (`harness.trials.trial.Trial.config`).
+        config: its identity apart from the seed (`dropbench.harness.trials.trial.Trial.config`).
         suites: suites that contain it.
         attempts: rows of the table `attempts`, in order.
         metrics: final values.

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import starmap, zip_longest
 
-from db.report.formats.layout import source_grid
-from db.report.formats.numbers import MINUS
-from db.report.view.view import View
-from harness.cli.text_table import Entry, TextTable
+from dropbench.db.report.formats.layout import source_grid
+from dropbench.db.report.formats.numbers import MINUS
+from dropbench.db.report.view.view import View
+from dropbench.harness.cli.text_table import Entry, TextTable
 
 Anchors = Mapping[tuple[str, str], str]
 """Anchor of the details of each cell, by row and column."""

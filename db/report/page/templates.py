@@ -12,8 +12,8 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from db.report.formats.escaping import cut
-from db.report.page.details import duration
+from dropbench.db.report.formats.escaping import cut
+from dropbench.db.report.page.details import duration
 
 FOLDER = Path(__file__).parent.parent / "templates"
 

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from db.report.formats.escaping import cut
-from db.report.page import charts
-from db.report.page.charts import Group, labels
-from db.report.page.details import load_environment, text_list
-from db.report.page.limits import Limits, points_per_curve
-from db.report.page.records import Points, SeedBand, load_curves, merge_seeds
-from db.report.view.cells import CellResult
-from db.report.view.view import View
-from db.store.store import Store
-from harness.analysis import analysis_of
-from harness.trials.task import spec_of
+from dropbench.db.report.formats.escaping import cut
+from dropbench.db.report.page import charts
+from dropbench.db.report.page.charts import Group, labels
+from dropbench.db.report.page.details import load_environment, text_list
+from dropbench.db.report.page.limits import Limits, points_per_curve
+from dropbench.db.report.page.records import Points, SeedBand, load_curves, merge_seeds
+from dropbench.db.report.view.cells import CellResult
+from dropbench.db.report.view.view import View
+from dropbench.db.store.store import Store
+from dropbench.harness.analysis import analysis_of
+from dropbench.harness.trials.task import spec_of
 
 _SITE = re.compile(r"^  (?P<site>\S+)\s+(?P<kind>\S+)\s+layer (?P<layer>\d+)/\d+ .*\bratio (?P<ratio>[\d.]+)")
 

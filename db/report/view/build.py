@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from db.queries.marks import reference_notes, subset_notes
-from db.reference.describe import describe
-from db.report.view.cells import CellTrials
-from db.report.view.requests import SuiteTable
-from db.report.view.view import View, build
-from db.schema.connection import reading
-from db.store.store import Store
-from db.tuning.select import Selection
+from dropbench.db.queries.marks import reference_notes, subset_notes
+from dropbench.db.reference.describe import describe
+from dropbench.db.report.view.cells import CellTrials
+from dropbench.db.report.view.requests import SuiteTable
+from dropbench.db.report.view.view import View, build
+from dropbench.db.schema.connection import reading
+from dropbench.db.store.store import Store
+from dropbench.db.tuning.select import Selection
 
 
 def build_view(table: SuiteTable, store: Store, runs: Path, *, peek: bool = False) -> View:

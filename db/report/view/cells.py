@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from db.schema.reference import Origin
-from db.tuning.budget import expected_dev
-from db.tuning.select import Candidate, Selection
-from harness.suites.request import RequestedCell
-from harness.suites.search_space import Params
-from harness.suites.suite import SYNTHETIC
-from harness.trials.metric import Metric
-from harness.trials.trial import TrialState
+from dropbench.db.schema.reference import Origin
+from dropbench.db.tuning.budget import expected_dev
+from dropbench.db.tuning.select import Candidate, Selection
+from dropbench.harness.suites.request import RequestedCell
+from dropbench.harness.suites.search_space import Params
+from dropbench.harness.suites.suite import SYNTHETIC
+from dropbench.harness.trials.metric import Metric
+from dropbench.harness.trials.trial import TrialState
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class CellTrials:
         ids: ids of its trials in the database, one per seed; empty while no candidate is chosen.
         skipped: why its regularizer cannot work with the task or model.
         selection: for a swept cell.
-        hidden: the scores of its trials must not be read yet (`db.report.view.build.build_view`).
+        hidden: the scores of its trials must not be read yet (`dropbench.db.report.view.build.build_view`).
         origin: whose results the cell shows; a row has a cell of its own for each.
     """
 
@@ -63,7 +63,7 @@ class CellResult:
             both have (`paired` counts them), or the difference of the means if they share none. None for the baseline.
         interval, p_value: 95 % confidence interval and p-value of `delta` by a paired t-test, or None.
         p_holm, p_bh: the p-value corrected for all differences of the table (Holm, Benjamini-Hochberg).
-        no_interval: why there is no interval (`db.queries.statistics`); None if there is one, or no `delta`.
+        no_interval: why there is no interval (`dropbench.db.queries.statistics`); None if there is one, or no `delta`.
         published, published_std: the values printed in the source.
         result_versions: the result versions of its trials that are not 1 (`Trial.result_versions_text`).
         delta_published: mean − published; None on synthetic data, which the source did not use.
@@ -71,7 +71,7 @@ class CellResult:
         selection: the candidates of a swept cell.
         hidden: its scores were not read, as candidates of the table are unfinished.
         origin: whose results these are.
-        subset: notes, if its data are a subset of the published ones (`db.report.view.build`).
+        subset: notes, if its data are a subset of the published ones (`dropbench.db.report.view.build`).
     """
 
     cell: RequestedCell
@@ -114,7 +114,7 @@ class CellResult:
 
     @property
     def expected_dev(self) -> list[float] | None:
-        """Expected dev score over the number of candidates (`db.tuning.budget`)."""
+        """Expected dev score over the number of candidates (`dropbench.db.tuning.budget`)."""
         return expected_dev(self.selection) if self.selection is not None else None
 
     @property

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from db.report.view.build import choosing
-from db.report.view.cells import CellTrials
-from db.report.view.requests import SuiteTable, resolve, tables_of
-from db.schema.connection import reading
-from db.store.requests import suites_of
-from db.store.store import Store
-from harness.suites.search_space import RECIPE_PREFIX
+from dropbench.db.report.view.build import choosing
+from dropbench.db.report.view.cells import CellTrials
+from dropbench.db.report.view.requests import SuiteTable, resolve, tables_of
+from dropbench.db.schema.connection import reading
+from dropbench.db.store.requests import suites_of
+from dropbench.db.store.store import Store
+from dropbench.harness.suites.search_space import RECIPE_PREFIX
 
 
 @dataclass

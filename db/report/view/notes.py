@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from db.report.view.view import View
-from db.tuning.select import Selection
-from harness.errors import count_of
-from harness.suites.search_space import Params, Search, short_key
-from harness.trials.recipe_diff import PAPER, summarize_changes
+from dropbench.db.report.view.view import View
+from dropbench.db.tuning.select import Selection
+from dropbench.harness.errors import count_of
+from dropbench.harness.suites.search_space import Params, Search, short_key
+from dropbench.harness.trials.recipe_diff import PAPER, summarize_changes
 
 LETTERS = {"ratio": "p", "window": "w"}
 """Abbreviations used by the tables of DropAttention."""

@@ -10,17 +10,17 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from db.report.view.cells import CellTrials
-from db.report.view.notes import params_text
-from db.report.view.requests import SuiteTable
-from db.store.store import Store
-from harness.clock import utc_now_iso
-from harness.errors import InputError, count_of
-from harness.files import canonical_json, read_yaml
-from harness.validation import StrictModel, validated
+from dropbench.db.report.view.cells import CellTrials
+from dropbench.db.report.view.notes import params_text
+from dropbench.db.report.view.requests import SuiteTable
+from dropbench.db.store.store import Store
+from dropbench.harness.clock import utc_now_iso
+from dropbench.harness.errors import InputError, count_of
+from dropbench.harness.files import canonical_json, read_yaml
+from dropbench.harness.validation import StrictModel, validated
 
 TEST = "two-sided paired t-test by seed against the baseline, at 5 % after Holm's correction over the table"
-"""The statistical test of suites' tables (`db.report.view.view`)."""
+"""The statistical test of suites' tables (`dropbench.db.report.view.view`)."""
 DEFAULT = "as in the suite"
 """Name of the only candidate of a cell without a sweep."""
 LABELS = {"metrics": "columns and metrics", "result_versions": "result versions"}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from db.queries.blocks import BASELINE, Block, condition_versions
-from db.queries.rank import Ranking, Runs, rank_blocks
-from db.report.view.view import View, baselines
-from harness.files import canonical_json
-from harness.regularizers.spec import spec_label
+from dropbench.db.queries.blocks import BASELINE, Block, condition_versions
+from dropbench.db.queries.rank import Ranking, Runs, rank_blocks
+from dropbench.db.report.view.view import View, baselines
+from dropbench.harness.files import canonical_json
+from dropbench.harness.regularizers.spec import spec_label
 
 
 def ranking_of(view: View) -> Ranking:

@@ -7,16 +7,16 @@ from dataclasses import dataclass, field, replace
 
 from sqlalchemy import ColumnElement
 
-from db.report.view.cells import CellTrials
-from db.schema.connection import reading
-from db.schema.reference import ORIGINS, Origin
-from db.schema.tables import Requests
-from db.store.requests import load_requests
-from db.store.store import Store
-from db.tuning.select import select
-from harness.errors import InputError, count_of, unknown_name
-from harness.suites.request import Request, RequestedCell
-from harness.suites.suite import SYNTHETIC
+from dropbench.db.report.view.cells import CellTrials
+from dropbench.db.schema.connection import reading
+from dropbench.db.schema.reference import ORIGINS, Origin
+from dropbench.db.schema.tables import Requests
+from dropbench.db.store.requests import load_requests
+from dropbench.db.store.store import Store
+from dropbench.db.tuning.select import select
+from dropbench.harness.errors import InputError, count_of, unknown_name
+from dropbench.harness.suites.request import Request, RequestedCell
+from dropbench.harness.suites.suite import SYNTHETIC
 
 MAX_NOTES = 5
 """Requests that notes name; the others are counted."""

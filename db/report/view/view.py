@@ -6,18 +6,18 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
-from db.queries.blocks import condition_versions
-from db.queries.marks import differing_versions, libraries_differ, libraries_of, outdated_notes
-from db.queries.results import final_values
-from db.queries.statistics import paired_t_test, summarize
-from db.report.view.cells import CellResult, CellTrials, SeedResult
-from db.schema.connection import reading
-from db.schema.reference import ORIGINS
-from db.statistics.corrections import benjamini_hochberg, holm
-from db.store.store import Store, TrialRow
-from harness.suites.request import Heading, Request
-from harness.suites.suite import SYNTHETIC
-from harness.trials.trial import Trial
+from dropbench.db.queries.blocks import condition_versions
+from dropbench.db.queries.marks import differing_versions, libraries_differ, libraries_of, outdated_notes
+from dropbench.db.queries.results import final_values
+from dropbench.db.queries.statistics import paired_t_test, summarize
+from dropbench.db.report.view.cells import CellResult, CellTrials, SeedResult
+from dropbench.db.schema.connection import reading
+from dropbench.db.schema.reference import ORIGINS
+from dropbench.db.statistics.corrections import benjamini_hochberg, holm
+from dropbench.db.store.store import Store, TrialRow
+from dropbench.harness.suites.request import Heading, Request
+from dropbench.harness.suites.suite import SYNTHETIC
+from dropbench.harness.trials.trial import Trial
 
 Floors = Mapping[tuple[str, str], Mapping[str, float]]
 """Scores of simple predictors on test: (data, metric) → predictor → value."""

@@ -1,8 +1,8 @@
-"""Run by Alembic: migrates within the connection and the transaction of `db.schema.upgrade`."""
+"""Run by Alembic: migrates within the connection and the transaction of `dropbench.db.schema.upgrade`."""
 
 from alembic import context
 
-from db.schema.tables import METADATA
+from dropbench.db.schema.tables import METADATA
 
 context.configure(connection=context.config.attributes["connection"], target_metadata=METADATA)
 context.run_migrations()

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from numpy.typing import NDArray
 
-from harness.trials.sample_view import SampleView
+from dropbench.harness.trials.sample_view import SampleView
 
 Array = NDArray[np.float64]
 

@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from harness.analysis import Findings
-from harness.analysis.options import Options
-from harness.analysis.pictures.attention_figure import attention_figure
-from harness.analysis.statistics import has_class_token
-from harness.analysis.trained import Trained
-from harness.errors import InputError
-from harness.regularizers.base import Site
+from dropbench.harness.analysis import Findings
+from dropbench.harness.analysis.options import Options
+from dropbench.harness.analysis.pictures.attention_figure import attention_figure
+from dropbench.harness.analysis.statistics import has_class_token
+from dropbench.harness.analysis.trained import Trained
+from dropbench.harness.errors import InputError
+from dropbench.harness.regularizers.base import Site
 
 Array = NDArray[np.float64]
 

@@ -10,12 +10,12 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor
 
-from harness.analysis import Findings, measures
-from harness.analysis.options import Options
-from harness.analysis.pictures.attention_figure import SCALE, draw_between
-from harness.analysis.trained import Trained
-from harness.errors import InputError
-from harness.regularizers.base import Site
+from dropbench.harness.analysis import Findings, measures
+from dropbench.harness.analysis.options import Options
+from dropbench.harness.analysis.pictures.attention_figure import SCALE, draw_between
+from dropbench.harness.analysis.trained import Trained
+from dropbench.harness.errors import InputError
+from dropbench.harness.regularizers.base import Site
 
 NUM_DRAWN = 4
 """Number of samples in the figure."""

@@ -10,12 +10,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from harness.analysis import Findings
-from harness.analysis.options import Options
-from harness.analysis.pictures.attention_figure import draw_faint, short
-from harness.analysis.trained import Trained
-from harness.errors import InputError
-from harness.trials.sample_view import Overlay, Overlays, SampleView
+from dropbench.harness.analysis import Findings
+from dropbench.harness.analysis.options import Options
+from dropbench.harness.analysis.pictures.attention_figure import draw_faint, short
+from dropbench.harness.analysis.trained import Trained
+from dropbench.harness.errors import InputError
+from dropbench.harness.trials.sample_view import Overlay, Overlays, SampleView
 
 SAMPLES = 4
 COLORS = ("#d62728", "#1f77b4", "#2ca02c", "#ff7f0e", "#9467bd", "#17becf", "#8c564b", "#e377c2")

@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from harness.files import cache_folder
+from dropbench.harness.files import cache_folder
 
 SOURCE_DIR = Path(__file__).parent
 FLAGS = ("-O3", "-march=native", "-shared", "-fPIC", "-w")

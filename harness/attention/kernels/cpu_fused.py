@@ -7,9 +7,9 @@ import ctypes
 import torch
 from torch import Tensor
 
-from harness.attention.kernels.c_library import gomp_parallel, load_function, struct_fields
-from harness.attention.reference.drop_masks import UNITS, DropSpec, start_threshold
-from harness.attention.reference.sdpa import MASKED_LOGIT_GAP
+from dropbench.harness.attention.kernels.c_library import gomp_parallel, load_function, struct_fields
+from dropbench.harness.attention.reference.drop_masks import UNITS, DropSpec, start_threshold
+from dropbench.harness.attention.reference.sdpa import MASKED_LOGIT_GAP
 
 MAX_ROWS, MAX_KEYS = 128, 512
 """Queries and keys whose logits a thread holds: 256 KiB in float32, twice for the gradients."""
@@ -75,7 +75,7 @@ class _FusedArgs(ctypes.Structure):
 class FusedAttention:
     """One call, forward or backward with the same spec. Half precision is computed in float32.
 
-    Arguments are those of `harness.attention.dispatch.drop_attention`, except `keep_scale`: 1 / (1 − ratio)
+    Arguments are those of `dropbench.harness.attention.dispatch.drop_attention`, except `keep_scale`: 1 / (1 − ratio)
     for `inverse` and None otherwise; and `detached`: whether that is the rescaling mode.
     """
 

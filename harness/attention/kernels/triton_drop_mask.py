@@ -1,11 +1,11 @@
 """Triton kernels that store drop decisions, one bit per key, for the passes of attention to read.
 
-The decisions equal those of ``drop_bits.h`` and `harness.attention.reference.philox`. A 64-bit word holds 64 keys of a
-query, lowest key in the lowest bit; keys are padded to a multiple of 128. Words are stored (heads, words, queries), so
-that the threads of a warp, which hold different queries, read and write neighboring words. `drop_bits_kernel` draws the
-decisions and, unless weights are dropped after the softmax, adds the keys that a query may not attend to, so that the
-passes need no other mask of these. `transposed_bits_kernel` makes words of 64 queries of a key for the pass whose
-threads hold different keys.
+The decisions equal those of ``drop_bits.h`` and `dropbench.harness.attention.reference.philox`. A 64-bit word holds 64
+keys of a query, lowest key in the lowest bit; keys are padded to a multiple of 128. Words are stored (heads, words,
+queries), so that the threads of a warp, which hold different queries, read and write neighboring words.
+`drop_bits_kernel` draws the decisions and, unless weights are dropped after the softmax, adds the keys that a query may
+not attend to, so that the passes need no other mask of these. `transposed_bits_kernel` makes words of 64 queries of a
+key for the pass whose threads hold different keys.
 """
 
 from __future__ import annotations

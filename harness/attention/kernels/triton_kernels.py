@@ -14,7 +14,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from harness.attention.kernels.triton_drop_mask import ADDITIVE, BOOLEAN, load_words, unpack_words
+from dropbench.harness.attention.kernels.triton_drop_mask import ADDITIVE, BOOLEAN, load_words, unpack_words
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 INF_BITS = tl.constexpr(0x7F800000)

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harness.attention.kernels.triton_runtime import gpu_reason, lanes, launch, urgent, warn_if_captured
-from harness.attention.reference.drop_masks import UNITS, DropSpec, start_threshold
-from harness.attention.reference.sdpa import MASKED_LOGIT_GAP
+from dropbench.harness.attention.kernels.triton_runtime import gpu_reason, lanes, launch, urgent, warn_if_captured
+from dropbench.harness.attention.reference.drop_masks import UNITS, DropSpec, start_threshold
+from dropbench.harness.attention.reference.sdpa import MASKED_LOGIT_GAP
 
 MAX_WINDOW = 33
 """Window starts are searched in a word of 32 keys and in the previous one."""
@@ -145,7 +145,7 @@ class TritonAttention:
 
     def forward(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return the output (B, H, T, e), the log2-sum-exp2 of each row (B, H, T), and the saved bits."""
-        from harness.attention.kernels import triton_kernels
+        from dropbench.harness.attention.kernels import triton_kernels
 
         warn_if_captured(self.q.device)
         batch, heads, seqlen_q, _ = self.q.shape
@@ -162,7 +162,7 @@ class TritonAttention:
 
     def backward(self, d_out: Tensor, out: Tensor, lse: Tensor, saved: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the gradients of q, k and v."""
-        from harness.attention.kernels import triton_kernels
+        from dropbench.harness.attention.kernels import triton_kernels
 
         q, k, v, mask = self.q, self.k, self.v, self.mask
         out, d_out = _near(out), _near(d_out)
@@ -191,7 +191,7 @@ class TritonAttention:
         if made:
             yield from ((first_bh, saved[first_bh:][:MAX_GRID]) for first_bh in range(0, num_bh, MAX_GRID))
             return
-        from harness.attention.kernels.triton_drop_mask import drop_bits_kernel
+        from dropbench.harness.attention.kernels.triton_drop_mask import drop_bits_kernel
 
         spec, rows = self.spec, self.stored_rows
         window = min(spec.window, *spec.grid) if spec.unit == "block" and spec.grid else spec.window
@@ -227,7 +227,7 @@ class TritonAttention:
 
     def _transposed(self, bits: Tensor) -> Tensor:
         """Return bits as int64 (heads, words of 64 queries, keys); one word if all queries share a row."""
-        from harness.attention.kernels.triton_drop_mask import transposed_bits_kernel
+        from dropbench.harness.attention.kernels.triton_drop_mask import transposed_bits_kernel
 
         heads, row_words, rows = bits.shape
         transposed = bits.new_empty(heads, -(-rows // 64), 64 * row_words)

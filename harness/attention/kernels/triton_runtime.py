@@ -46,7 +46,7 @@ def _gpu_reason(index: int, wide_float32: bool) -> str | None:
 def _compile_error(index: int) -> str | None:
     """Return why Triton cannot compile and load a small kernel on a GPU, for example without a C compiler, or None."""
     try:
-        from harness.attention.kernels.triton_drop_mask import transposed_bits_kernel
+        from dropbench.harness.attention.kernels.triton_drop_mask import transposed_bits_kernel
 
         with torch.cuda.device(index):
             sizes = 128, 1, 2

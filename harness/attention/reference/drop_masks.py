@@ -12,8 +12,14 @@ from typing import Any, cast, get_args
 import torch
 from torch import Tensor
 
-from harness.attention.reference.philox import UINT32_MAX, interleave, philox, random_halves, sample_philox_seed
-from harness.attention.reference.units import Unit
+from dropbench.harness.attention.reference.philox import (
+    UINT32_MAX,
+    interleave,
+    philox,
+    random_halves,
+    sample_philox_seed,
+)
+from dropbench.harness.attention.reference.units import Unit
 
 UNITS: tuple[Unit, ...] = get_args(Unit)
 """All kernels number the units by their index here."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from harness.attention.reference.sdpa import (
+from dropbench.harness.attention.reference.sdpa import (
     additive,
     allowed_keys,
     attention_logits,
@@ -20,7 +20,7 @@ from harness.attention.reference.sdpa import (
 )
 
 if TYPE_CHECKING:
-    from harness.attention.reference.units import Rescale
+    from dropbench.harness.attention.reference.units import Rescale
 
 
 def drop_attention(
@@ -29,8 +29,8 @@ def drop_attention(
 ) -> Tensor:  # fmt: skip
     """Return attention to the kept keys; `harness.regularizers.drop.AttentionDrop` documents the rescaling modes.
 
-    Arguments and result are those of `harness.attention.dispatch.drop_attention`, except `keep_mask`: boolean,
-    broadcastable to (B, H, T, S), and (B, H, 1, S) if all queries keep the same keys.
+    Arguments and result are those of `dropbench.harness.attention.dispatch.drop_attention`, except `keep_mask`:
+    boolean, broadcastable to (B, H, T, S), and (B, H, 1, S) if all queries keep the same keys.
     """
     if rescale == "renormalize":
         return sdpa(q, k, v, mask=merge_keep_mask(keep_mask, mask, q.dtype), scale=scale)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from harness.attention.reference.sdpa import masked_softmax
-from harness.attention.reference.units import Rescale
+from dropbench.harness.attention.reference.sdpa import masked_softmax
+from dropbench.harness.attention.reference.units import Rescale
 
 MIN_KEPT_WEIGHT = 1e-30
 """If a mask keeps less than this of a row's weight, 1 / weight is too inaccurate, and the softmax is recomputed."""

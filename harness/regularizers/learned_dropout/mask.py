@@ -10,14 +10,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from harness.attention.key_values import KeyValues
-from harness.attention.reference.sdpa import sdpa, with_causal
-from harness.errors import InputError
-from harness.regularizers.auxiliary_loss import MAX_PENDING, coefficient, recomputing
-from harness.regularizers.output import SiteModule
+from dropbench.harness.attention.key_values import KeyValues
+from dropbench.harness.attention.reference.sdpa import sdpa, with_causal
+from dropbench.harness.errors import InputError
+from dropbench.harness.regularizers.auxiliary_loss import MAX_PENDING, coefficient, recomputing
+from dropbench.harness.regularizers.output import SiteModule
 
 if TYPE_CHECKING:
-    from harness.regularizers.learned_dropout.options import MaskOptions
+    from dropbench.harness.regularizers.learned_dropout.options import MaskOptions
 
 INIT_STD = 0.02
 

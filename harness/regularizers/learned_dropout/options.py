@@ -7,9 +7,9 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from harness.regularizers.around import PlainAttention
-from harness.regularizers.base import Site
-from harness.regularizers.schedules import Schedule
+from dropbench.harness.regularizers.around import PlainAttention
+from dropbench.harness.regularizers.base import Site
+from dropbench.harness.regularizers.schedules import Schedule
 
 SIGMOID_SCALE = 60.0
 

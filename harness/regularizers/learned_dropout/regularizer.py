@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harness.errors import InputError
-from harness.regularizers.learned_dropout.options import MaskOptions
+from dropbench.harness.errors import InputError
+from dropbench.harness.regularizers.learned_dropout.options import MaskOptions
 
 if TYPE_CHECKING:
-    from harness.regularizers.base import Site, SiteKind
-    from harness.regularizers.output import SiteModule
+    from dropbench.harness.regularizers.base import Site, SiteKind
+    from dropbench.harness.regularizers.output import SiteModule
 
 _ATTENTION: frozenset[SiteKind] = frozenset({"encoder-self", "decoder-self"})
 _WHERE: dict[str, frozenset[SiteKind]] = {
@@ -44,7 +44,10 @@ class LearnedDropout(MaskOptions):
 
     def site_module(self, site: Site) -> SiteModule:
         """Return the learned mask of a site, or the module that derives masks' input from the embeddings."""
-        from harness.regularizers.learned_dropout.mask import EmbeddingAttention, LearnedMask  # which need torch
+        from dropbench.harness.regularizers.learned_dropout.mask import (  # which need torch
+            EmbeddingAttention,
+            LearnedMask,
+        )
 
         if site.width is None:
             raise InputError(f"learned-dropout: {site.name}: its width is unknown")

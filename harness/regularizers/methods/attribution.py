@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field, PrivateAttr
 
-from harness.attention.call import Call
-from harness.regularizers.around import AroundAttention, Attention
-from harness.regularizers.base import Site, Stage, drop_ratio
-from harness.regularizers.methods.heads import HeadMask
+from dropbench.harness.attention.call import Call
+from dropbench.harness.regularizers.around import AroundAttention, Attention
+from dropbench.harness.regularizers.base import Site, Stage, drop_ratio
+from dropbench.harness.regularizers.methods.heads import HeadMask
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from harness.regularizers.passes import Passes
+    from dropbench.harness.regularizers.passes import Passes
 
 
 class ADDrop(AroundAttention):
@@ -97,9 +97,9 @@ class ADDrop(AroundAttention):
         """Keep the weights in the first pass, and drop keys in the others."""
         import torch
 
-        from harness.attention.reference.eager import merge_keep_mask
-        from harness.attention.reference.sdpa import allowed_keys, attention_weights
-        from harness.regularizers.auxiliary_loss import recomputing
+        from dropbench.harness.attention.reference.eager import merge_keep_mask
+        from dropbench.harness.attention.reference.sdpa import allowed_keys, attention_weights
+        from dropbench.harness.regularizers.auxiliary_loss import recomputing
 
         merged, q, k = call.with_merged_mask(), call.q, call.k
         if self._factors is not None:
@@ -169,7 +169,7 @@ class HeadMaskImportant(HeadMask):
         """Return 0 for the round(`Site.ratio`) most important heads, and 1 for the others."""
         import torch
 
-        from harness.regularizers.auxiliary_loss import recomputing
+        from dropbench.harness.regularizers.auxiliary_loss import recomputing
 
         importance = (self._recomputed if recomputing() else self._importance).get(site)
         if importance is None:  # outside of a training step
@@ -207,7 +207,7 @@ class AttendOut(AroundAttention):
         return "its width is unknown" if site.width is None else None
 
     def site_module(self, site: Site) -> nn.Module | None:
-        from harness.regularizers.methods.weight_modules import DropGenerator  # which needs torch
+        from dropbench.harness.regularizers.methods.weight_modules import DropGenerator  # which needs torch
 
         return DropGenerator(site.heads)
 
@@ -236,10 +236,10 @@ class AttendOut(AroundAttention):
     def around(self, call: Call, site: Site, inner: Attention) -> Tensor:
         import torch
 
-        from harness.attention.reference.eager import merge_keep_mask
-        from harness.attention.reference.sdpa import allowed_keys, attention_weights
-        from harness.regularizers.auxiliary_loss import recomputing
-        from harness.regularizers.methods.weight_modules import DropGenerator
+        from dropbench.harness.attention.reference.eager import merge_keep_mask
+        from dropbench.harness.attention.reference.sdpa import allowed_keys, attention_weights
+        from dropbench.harness.regularizers.auxiliary_loss import recomputing
+        from dropbench.harness.regularizers.methods.weight_modules import DropGenerator
 
         if self._plain or not isinstance(site.module, DropGenerator):
             return inner(call)

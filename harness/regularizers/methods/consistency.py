@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field, PrivateAttr
 
-from harness.regularizers.around import PlainAttention
-from harness.regularizers.base import Site, SiteKind, Stage
+from dropbench.harness.regularizers.around import PlainAttention
+from dropbench.harness.regularizers.base import Site, SiteKind, Stage
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from harness.regularizers.passes import Passes
+    from dropbench.harness.regularizers.passes import Passes
 
 
 class TwoPasses(PlainAttention):

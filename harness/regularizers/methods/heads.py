@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from harness.attention.call import Call
-from harness.regularizers.around import AroundAttention, Attention
-from harness.regularizers.base import Site, Stage, drop_ratio
+from dropbench.harness.attention.call import Call
+from dropbench.harness.regularizers.around import AroundAttention, Attention
+from dropbench.harness.regularizers.base import Site, Stage, drop_ratio
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class HeadSelection(AroundAttention):
     """Keeps some heads of each site and sets the output of the others to 0.
 
-    If a batch shares its heads (`draw=batch`), attention and, in models that project by `harness.models.head_skipping`,
-    queries, keys, values and outputs are computed for the kept heads only.
+    If a batch shares its heads (`draw=batch`), attention and, in models that project by
+    `dropbench.harness.models.head_skipping`, queries, keys, values and outputs are computed for the kept heads only.
     """
 
     stage: ClassVar[Stage] = "heads"
@@ -41,7 +41,7 @@ class HeadSelection(AroundAttention):
 
     def draw_heads(self, site: Site) -> Tensor | None:
         """Draw the heads that a batch shares; None if it does not, or if the number of heads must not change."""
-        from harness.attention.reference.sdpa import is_transformed
+        from dropbench.harness.attention.reference.sdpa import is_transformed
 
         if self.draw == "batch" and not is_transformed():
             site.drawn_heads = self.keep_heads(1, site.heads, site)[0]
@@ -50,7 +50,7 @@ class HeadSelection(AroundAttention):
     def around(self, call: Call, site: Site, inner: Attention) -> Tensor:
         import torch
 
-        from harness.attention.reference.sdpa import is_transformed
+        from dropbench.harness.attention.reference.sdpa import is_transformed
 
         batch, heads = call.q.shape[:2]
         drawn, site.drawn_heads = site.drawn_heads, None

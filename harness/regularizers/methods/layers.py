@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
-from harness.regularizers.around import PlainAttention
-from harness.regularizers.base import Site, SiteKind, Stage, drop_ratio
+from dropbench.harness.regularizers.around import PlainAttention
+from dropbench.harness.regularizers.base import Site, SiteKind, Stage, drop_ratio
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,6 +27,6 @@ class LayerDrop(PlainAttention):
     def run_layer(self, layer: Callable[[], Tensor], x: Tensor, site: Site) -> Tensor:
         import torch
 
-        from harness.seeding import shared_generator  # which needs torch
+        from dropbench.harness.seeding import shared_generator  # which needs torch
 
         return x if float(torch.rand((), generator=shared_generator())) < site.ratio else layer()

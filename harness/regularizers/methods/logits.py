@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field, field_validator
 
-from harness.attention.call import Call, plain
-from harness.regularizers.around import AroundAttention, Attention
-from harness.regularizers.base import RATIO, Site, Stage
+from dropbench.harness.attention.call import Call, plain
+from dropbench.harness.regularizers.around import AroundAttention, Attention
+from dropbench.harness.regularizers.base import RATIO, Site, Stage
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from harness.attention.reference.drop_masks import DropSpec
+    from dropbench.harness.attention.reference.drop_masks import DropSpec
 
 
 class LogitNoise(AroundAttention):
@@ -28,7 +28,7 @@ class LogitNoise(AroundAttention):
     sigma: float = Field(default=0.1, ge=0.0, description="standard deviation of the noise, or its maximum")
 
     def around(self, call: Call, site: Site, inner: Attention) -> Tensor:
-        from harness.attention.reference.sdpa import mask_logits  # which needs torch
+        from dropbench.harness.attention.reference.sdpa import mask_logits  # which needs torch
 
         noise = call.q.new_empty(*call.q.shape[:-1], call.k.shape[-2]).normal_(std=site.ratio)
         return inner(replace(call, mask=mask_logits(noise, call.mask)))
@@ -70,7 +70,7 @@ class ChangedLogits(AroundAttention):
     def around(self, call: Call, site: Site, inner: Attention) -> Tensor:
         import torch
 
-        from harness.attention.reference.sdpa import autocast, without_autocast
+        from dropbench.harness.attention.reference.sdpa import autocast, without_autocast
 
         q, k, v = autocast(call.q, call.k, call.v)
         dtype, half = torch.promote_types(q.dtype, torch.float32), q.dtype
@@ -80,7 +80,7 @@ class ChangedLogits(AroundAttention):
 
     def in_float(self, call: Call, site: Site, inner: Attention) -> Tensor:
         """Attend as `around` does, with q, k and v at least in float32."""
-        from harness.attention.reference.sdpa import allowed_keys, attention_logits, masked_softmax
+        from dropbench.harness.attention.reference.sdpa import allowed_keys, attention_logits, masked_softmax
 
         call = call.with_merged_mask()
         logits = attention_logits(call.q, call.k, mask=call.mask, scale=call.scale)
@@ -100,25 +100,25 @@ class AttentionDropTopK(ChangedLogits):
     top: int = Field(default=5, ge=1, description="how many of the largest logits of a row may be set to 0")
 
     def change(self, logits: Tensor, allowed: Tensor, site: Site) -> Tensor:
-        from harness.attention.reference.drop_masks import drop_mask
-        from harness.attention.reference.eager import zero_top
+        from dropbench.harness.attention.reference.drop_masks import drop_mask
+        from dropbench.harness.attention.reference.eager import zero_top
 
         spec = self._sample_spec(logits.shape[-1], site)
         batch, heads, rows, keys = logits.shape
         return zero_top(logits, ~drop_mask(spec, (batch, heads, rows, keys), logits.device), self.top, allowed)
 
     def attend_fused(self, call: Call, site: Site) -> Tensor | None:
-        """Compute `attend` without stored logits where `harness.attention.backends` can."""
+        """Compute `attend` without stored logits where `dropbench.harness.attention.backends` can."""
         if type(self).change is not AttentionDropTopK.change:
             return super().attend_fused(call, site)
-        from harness.attention.dispatch import drop_attention  # which needs torch
+        from dropbench.harness.attention.dispatch import drop_attention  # which needs torch
 
         spec = self._sample_spec(call.k.shape[-2], site)
         return drop_attention(call, spec, "renormalize", site.ratio, top=self.top)
 
     def _sample_spec(self, seqlen_k: int, site: Site) -> DropSpec:
         """Draw for all keys: only decisions on the largest logits count."""
-        from harness.attention.reference.drop_masks import sample_spec  # which needs torch
+        from dropbench.harness.attention.reference.drop_masks import sample_spec  # which needs torch
 
         return sample_spec("element", site.ratio, 1, seqlen_k, stream=site.layer)
 
@@ -149,7 +149,7 @@ class AttentionDropBlur(ChangedLogits):
 
     def in_float(self, call: Call, site: Site, inner: Attention) -> Tensor:
         """Blur the keys if all queries may attend to the same ones: q · Σ g k is Σ g (q · k), without stored logits."""
-        from harness.attention.reference.sdpa import allowed_keys
+        from dropbench.harness.attention.reference.sdpa import allowed_keys
 
         k, mask = call.k, call.mask
         if call.causal or (mask is not None and max(mask.shape[-3:-1], default=1) > 1):

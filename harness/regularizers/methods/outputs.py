@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from harness.regularizers.around import PlainAttention
-from harness.regularizers.base import RATIO, Site, SiteKind, Stage, drop_ratio
+from dropbench.harness.regularizers.around import PlainAttention
+from dropbench.harness.regularizers.base import RATIO, Site, SiteKind, Stage, drop_ratio
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field
 
-from harness.attention.call import Call, plain
-from harness.regularizers.around import AroundAttention, Attention
-from harness.regularizers.base import Site, Stage
+from dropbench.harness.attention.call import Call, plain
+from dropbench.harness.regularizers.around import AroundAttention, Attention
+from dropbench.harness.regularizers.base import Site, Stage
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -46,7 +46,7 @@ class Observed(NamedTuple):
 
     def weights(self) -> Tensor:
         """Return the unregularized attention weights (B, H, T, S), 0 in rows of padding."""
-        from harness.attention.reference.sdpa import attention_weights  # which needs torch
+        from dropbench.harness.attention.reference.sdpa import attention_weights  # which needs torch
 
         weights = attention_weights(self.call.q, self.call.k, mask=self.call.mask, scale=self.call.scale)
         return weights * self.counted[:, None, :, None]
@@ -81,8 +81,8 @@ class AttentionPenalty(AroundAttention):
         """Attend by `inner`, and add the penalty to `Site.penalties`."""
         import torch
 
-        from harness.attention.reference.sdpa import without_autocast
-        from harness.regularizers.auxiliary_loss import add_penalty
+        from dropbench.harness.attention.reference.sdpa import without_autocast
+        from dropbench.harness.regularizers.auxiliary_loss import add_penalty
 
         out = inner(call)
         if not torch.is_grad_enabled():
@@ -139,8 +139,8 @@ class AttentionEntropy(AttentionPenalty):
         """Attend and observe in one pass where a kernel can."""
         import torch
 
-        from harness.attention.dispatch import attention_and_entropy
-        from harness.regularizers.auxiliary_loss import add_penalty
+        from dropbench.harness.attention.dispatch import attention_and_entropy
+        from dropbench.harness.regularizers.auxiliary_loss import add_penalty
 
         if inner is plain and torch.is_grad_enabled() and type(self).term is AttentionEntropy.term:
             observed = attention_and_entropy(call)
@@ -202,7 +202,7 @@ def _counted_queries(seen: Tensor, q: Tensor, k: Tensor, site: Site) -> Tensor:
 
 def _seen_keys(mask: Tensor | None, k: Tensor) -> Tensor:
     """Return the keys that some query of some head may attend to, boolean (B or 1, S)."""
-    from harness.attention.reference.sdpa import allowed_keys
+    from dropbench.harness.attention.reference.sdpa import allowed_keys
 
     if mask is None:
         return k.new_ones(1, k.shape[-2]).bool()

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from harness.regularizers.around import PlainAttention
-from harness.regularizers.base import Site, SiteKind, Stage
+from dropbench.harness.regularizers.around import PlainAttention
+from dropbench.harness.regularizers.base import Site, SiteKind, Stage
 
 if TYPE_CHECKING:
     from torch import Tensor

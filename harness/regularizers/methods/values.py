@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
-from harness.attention.call import Call
-from harness.regularizers.around import AroundAttention, Attention
-from harness.regularizers.base import RATIO, Site, Stage
+from dropbench.harness.attention.call import Call
+from dropbench.harness.regularizers.around import AroundAttention, Attention
+from dropbench.harness.regularizers.base import RATIO, Site, Stage
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from harness.regularizers.auxiliary_loss import recomputing
-from harness.regularizers.base import Site
-from harness.regularizers.output import SiteModule, WeightModule
+from dropbench.harness.regularizers.auxiliary_loss import recomputing
+from dropbench.harness.regularizers.base import Site
+from dropbench.harness.regularizers.output import SiteModule, WeightModule
 
 
 class SigmaReparamWeight(WeightModule):

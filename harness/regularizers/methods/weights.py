@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from harness.regularizers.around import PlainAttention
-from harness.regularizers.base import Site, SiteKind, Stage, drop_ratio
+from dropbench.harness.regularizers.around import PlainAttention
+from dropbench.harness.regularizers.base import Site, SiteKind, Stage, drop_ratio
 
 if TYPE_CHECKING:
     from torch import nn
@@ -26,7 +26,7 @@ class SigmaReparam(PlainAttention):
     gamma: Literal["one", "spectral-norm"] = Field(default="spectral-norm", description="initial value of γ")
 
     def site_module(self, site: Site) -> nn.Module | None:
-        from harness.regularizers.methods.weight_modules import SigmaReparamWeight  # which needs torch
+        from dropbench.harness.regularizers.methods.weight_modules import SigmaReparamWeight  # which needs torch
 
         return SigmaReparamWeight(self.gamma) if site.kind == "weight" else None
 
@@ -45,7 +45,7 @@ class Mixout(PlainAttention):
     ratio: float = drop_ratio(0.9)
 
     def site_module(self, site: Site) -> nn.Module | None:
-        from harness.regularizers.methods.weight_modules import MixoutWeight  # which needs torch
+        from dropbench.harness.regularizers.methods.weight_modules import MixoutWeight  # which needs torch
 
         return MixoutWeight(site) if site.kind == "weight" else None
 
@@ -64,6 +64,6 @@ class WeightOrthogonality(PlainAttention):
     alpha: float = Field(default=1.0, ge=0.0, description="coefficient of the penalty")
 
     def site_module(self, site: Site) -> nn.Module | None:
-        from harness.regularizers.methods.weight_modules import OrthogonalityPenalty  # which needs torch
+        from dropbench.harness.regularizers.methods.weight_modules import OrthogonalityPenalty  # which needs torch
 
         return OrthogonalityPenalty(site) if site.kind == "weight" else None

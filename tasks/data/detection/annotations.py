@@ -10,9 +10,9 @@ from typing import Any, Generic, Self, TypeGuard, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.errors import InputError
-from tasks.data.classification import Rows
-from tasks.data.images.image_arrays import FileImages
+from dropbench.harness.errors import InputError
+from dropbench.tasks.data.classification import Rows
+from dropbench.tasks.data.images.image_arrays import FileImages
 
 
 @dataclass(frozen=True, eq=False, slots=True)

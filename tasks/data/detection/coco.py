@@ -10,11 +10,18 @@ from typing import ClassVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.errors import InputError, count_of
-from harness.files import read_json
-from tasks.data.detection.annotations import AnnotatedImage, AnnotatedSplit, Entry, hold_out_dev, is_number, list_names
-from tasks.data.locate import Source
-from tasks.data.read import ThreeSplits
+from dropbench.harness.errors import InputError, count_of
+from dropbench.harness.files import read_json
+from dropbench.tasks.data.detection.annotations import (
+    AnnotatedImage,
+    AnnotatedSplit,
+    Entry,
+    hold_out_dev,
+    is_number,
+    list_names,
+)
+from dropbench.tasks.data.locate import Source
+from dropbench.tasks.data.read import ThreeSplits
 
 MAX_DEV = 5000
 """Maximum number of train images held out as dev: the size of the published validation set."""

@@ -9,11 +9,17 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.errors import InputError, count_of
-from harness.files import read_json
-from tasks.data.detection.annotations import Entry, hold_out_dev, is_integer, list_names
-from tasks.data.detection.interactions import RARE_BELOW, InteractionData, Interactions, InteractionSplit, PairedImage
-from tasks.data.locate import Source
+from dropbench.harness.errors import InputError, count_of
+from dropbench.harness.files import read_json
+from dropbench.tasks.data.detection.annotations import Entry, hold_out_dev, is_integer, list_names
+from dropbench.tasks.data.detection.interactions import (
+    RARE_BELOW,
+    InteractionData,
+    Interactions,
+    InteractionSplit,
+    PairedImage,
+)
+from dropbench.tasks.data.locate import Source
 
 VERBS = 117
 PERSON = 1

@@ -10,8 +10,8 @@ from typing import ClassVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.data.detection.annotations import AnnotatedImage, AnnotatedSplit
-from tasks.data.read import ThreeSplits
+from dropbench.tasks.data.detection.annotations import AnnotatedImage, AnnotatedSplit
+from dropbench.tasks.data.read import ThreeSplits
 
 RARE_BELOW = 10
 """An interaction with fewer training instances is rare (HICO-DET)."""

@@ -12,12 +12,12 @@ from typing import cast
 
 import numpy as np
 
-from harness.errors import InputError
-from tasks.data.classification import ImageClassificationData, ImageSplit, Pixels
-from tasks.data.images.image_arrays import build_split
-from tasks.data.lines import read_file, read_lines
-from tasks.data.locate import Source
-from tasks.data.splits import three_splits
+from dropbench.harness.errors import InputError
+from dropbench.tasks.data.classification import ImageClassificationData, ImageSplit, Pixels
+from dropbench.tasks.data.images.image_arrays import build_split
+from dropbench.tasks.data.lines import read_file, read_lines
+from dropbench.tasks.data.locate import Source
+from dropbench.tasks.data.splits import three_splits
 
 PLANES, SIDE = 3, 32
 

@@ -12,13 +12,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from harness.errors import InputError
-from harness.trials.task import Split
-from tasks.data.classification import ImageClassificationData
-from tasks.data.images.image_arrays import build_split
-from tasks.data.lines import read_file
-from tasks.data.locate import Source
-from tasks.data.splits import three_splits
+from dropbench.harness.errors import InputError
+from dropbench.harness.trials.task import Split
+from dropbench.tasks.data.classification import ImageClassificationData
+from dropbench.tasks.data.images.image_arrays import build_split
+from dropbench.tasks.data.lines import read_file
+from dropbench.tasks.data.locate import Source
+from dropbench.tasks.data.splits import three_splits
 
 SIDE = 8
 MAX_VALUE = 16

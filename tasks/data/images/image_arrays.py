@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.errors import InputError
-from harness.files import open_regular
-from tasks.data.classification import ImageSplit, Labels, Pixels, Rows
+from dropbench.harness.errors import InputError
+from dropbench.harness.files import open_regular
+from dropbench.tasks.data.classification import ImageSplit, Labels, Pixels, Rows
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PillowImage

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.errors import InputError, check_text
-from tasks.data.classification import ImageClassificationData, ImageSplit
-from tasks.data.images.image_arrays import SUFFIXES, FileImages
-from tasks.data.lines import read_lines
-from tasks.data.locate import Source
-from tasks.data.splits import three_splits
+from dropbench.harness.errors import InputError, check_text
+from dropbench.tasks.data.classification import ImageClassificationData, ImageSplit
+from dropbench.tasks.data.images.image_arrays import SUFFIXES, FileImages
+from dropbench.tasks.data.lines import read_lines
+from dropbench.tasks.data.locate import Source
+from dropbench.tasks.data.splits import three_splits
 
 ANNOTATIONS = "val_annotations.txt"
 

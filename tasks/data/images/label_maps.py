@@ -17,11 +17,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from harness.errors import InputError
-from harness.files import open_regular
-from tasks.data.classification import ImageSource
-from tasks.data.images.image_arrays import FileImages
-from tasks.data.locate import Source
+from dropbench.harness.errors import InputError
+from dropbench.harness.files import open_regular
+from dropbench.tasks.data.classification import ImageSource
+from dropbench.tasks.data.images.image_arrays import FileImages
+from dropbench.tasks.data.locate import Source
 
 FOLDER = "label_top5_train_nfnet"
 HOME = "https://github.com/zihangJiang/TokenLabeling"

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
-from harness.errors import InputError
-from harness.trials.task import Split
-from tasks.data.read import Data
-from tasks.data.splits import SPLITS
+from dropbench.harness.errors import InputError
+from dropbench.harness.trials.task import Split
+from dropbench.tasks.data.read import Data
+from dropbench.tasks.data.splits import SPLITS
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from itertools import chain, starmap
 from pathlib import Path
 from typing import BinaryIO
 
-from harness.errors import InputError
-from harness.trials.task import Split
-from tasks.data.language.documents import LanguageData, TextChunk
-from tasks.data.lines import BYTE_ORDER_MARK, decode_text
-from tasks.data.locate import Source
+from dropbench.harness.errors import InputError
+from dropbench.harness.trials.task import Split
+from dropbench.tasks.data.language.documents import LanguageData, TextChunk
+from dropbench.tasks.data.lines import BYTE_ORDER_MARK, decode_text
+from dropbench.tasks.data.locate import Source
 
 BLOCK = 1 << 20
 Shares = Sequence[tuple[Split, int]]

@@ -22,11 +22,11 @@ from mwparserfromhell.nodes import Tag, Wikilink
 from mwparserfromhell.parser import ParserError
 from mwparserfromhell.wikicode import Wikicode
 
-from harness.errors import InputError
-from harness.trials.task import Split
-from tasks.data.language.documents import LanguageData, TextChunk
-from tasks.data.locate import Source
-from tasks.data.splits import SPLITS
+from dropbench.harness.errors import InputError
+from dropbench.harness.trials.task import Split
+from dropbench.tasks.data.language.documents import LanguageData, TextChunk
+from dropbench.tasks.data.locate import Source
+from dropbench.tasks.data.splits import SPLITS
 
 ARTICLES = "0"
 """Namespace of articles; others are talk, users, templates, files …"""

@@ -10,11 +10,11 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.errors import InputError
-from tasks.data.images.image_arrays import FileImages
-from tasks.data.lines import read_file
-from tasks.data.meshes.body_model import BodyModel, Points
-from tasks.data.read import ThreeSplits
+from dropbench.harness.errors import InputError
+from dropbench.tasks.data.images.image_arrays import FileImages
+from dropbench.tasks.data.lines import read_file
+from dropbench.tasks.data.meshes.body_model import BodyModel, Points
+from dropbench.tasks.data.read import ThreeSplits
 
 
 class Camera(NamedTuple):

@@ -18,8 +18,8 @@ from scipy.optimize import nnls
 from scipy.sparse import coo_array, csr_array
 from scipy.spatial import KDTree
 
-from harness.errors import InputError
-from tasks.data.meshes.wavefront import Wavefront, check_closed, read_wavefront
+from dropbench.harness.errors import InputError
+from dropbench.tasks.data.meshes.wavefront import Wavefront, check_closed, read_wavefront
 
 Points = NDArray[np.float64]
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.errors import InputError, count_of
-from tasks.data.lines import read_lines
-from tasks.data.locate import Source
-from tasks.data.meshes.bodies import BodyData, Camera, Frame
-from tasks.data.meshes.body_model import Points, read_body_model
+from dropbench.harness.errors import InputError, count_of
+from dropbench.tasks.data.lines import read_lines
+from dropbench.tasks.data.locate import Source
+from dropbench.tasks.data.meshes.bodies import BodyData, Camera, Frame
+from dropbench.tasks.data.meshes.body_model import Points, read_body_model
 
 BODY_MODEL = "body_model"
 TEST_SUBJECTS, SUBJECTS = 120, 414

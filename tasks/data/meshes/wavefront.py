@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from harness.errors import InputError
-from tasks.data.lines import read_lines
+from dropbench.harness.errors import InputError
+from dropbench.tasks.data.lines import read_lines
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,24 +12,24 @@ from typing import Any, cast
 
 import numpy as np
 
-from harness.errors import InputError, count_of
-from harness.files import read_bytes
-from harness.trials.task import Split
-from tasks.data.card import CARD, Card, describe
-from tasks.data.classification import ImageClassificationData, TextClassificationData, TextSplit
-from tasks.data.dataset import DATASETS
-from tasks.data.detection.annotations import AnnotatedSplit
-from tasks.data.detection.coco import BoxedImage, DetectionData, read_annotations
-from tasks.data.images.image_folder import class_folders, class_names
-from tasks.data.lines import single_spaces, stream_lines
-from tasks.data.locate import Source
-from tasks.data.read import Data
-from tasks.data.splits import SPLITS, overlap_notes, three_splits
-from tasks.data.text.conll import read_columns
-from tasks.data.text.labeled_text import csv_rows
-from tasks.data.text.snli import PairData, PairSplit, Row, json_rows
-from tasks.data.text.tagged import TaggedData, tagged_data
-from tasks.data.translation.parallel import PairFiles, ParallelText
+from dropbench.harness.errors import InputError, count_of
+from dropbench.harness.files import read_bytes
+from dropbench.harness.trials.task import Split
+from dropbench.tasks.data.card import CARD, Card, describe
+from dropbench.tasks.data.classification import ImageClassificationData, TextClassificationData, TextSplit
+from dropbench.tasks.data.dataset import DATASETS
+from dropbench.tasks.data.detection.annotations import AnnotatedSplit
+from dropbench.tasks.data.detection.coco import BoxedImage, DetectionData, read_annotations
+from dropbench.tasks.data.images.image_folder import class_folders, class_names
+from dropbench.tasks.data.lines import single_spaces, stream_lines
+from dropbench.tasks.data.locate import Source
+from dropbench.tasks.data.read import Data
+from dropbench.tasks.data.splits import SPLITS, overlap_notes, three_splits
+from dropbench.tasks.data.text.conll import read_columns
+from dropbench.tasks.data.text.labeled_text import csv_rows
+from dropbench.tasks.data.text.snli import PairData, PairSplit, Row, json_rows
+from dropbench.tasks.data.text.tagged import TaggedData, tagged_data
+from dropbench.tasks.data.translation.parallel import PairFiles, ParallelText
 
 FILES = "splits as in the files"
 TABLES: dict[int, Any] = {1: (TextClassificationData, TextSplit), 2: (PairData, PairSplit)}

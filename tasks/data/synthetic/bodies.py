@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 from scipy.spatial.transform import Rotation
 
-from tasks.data.dataset import Dataset
-from tasks.data.meshes.bodies import Camera
-from tasks.data.meshes.body_model import JOINTS, Points
+from dropbench.tasks.data.dataset import Dataset
+from dropbench.tasks.data.meshes.bodies import Camera
+from dropbench.tasks.data.meshes.body_model import JOINTS, Points
 
 SUBJECTS, FRAMES, CAMERAS = 30, 8, 4
 WIDTH, HEIGHT, FOCAL, DISTANCE = 128, 128, 150.0, 2.8

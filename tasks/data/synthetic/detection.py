@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw
 
-from tasks.data.dataset import Dataset
-from tasks.data.detection.hico import OBJECTS, PERSON, VERBS
+from dropbench.tasks.data.dataset import Dataset
+from dropbench.tasks.data.detection.hico import OBJECTS, PERSON, VERBS
 
 COCO_SHAPES = ("square", "circle", "triangle", "cross")
 COCO_ROWS = (100, 20)

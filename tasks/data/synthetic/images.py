@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from tasks.data.classification import Labels, Pixels
-from tasks.data.dataset import Dataset
-from tasks.data.images.cifar import SIDE
+from dropbench.tasks.data.classification import Labels, Pixels
+from dropbench.tasks.data.dataset import Dataset
+from dropbench.tasks.data.images.cifar import SIDE
 
 CELLS = 4
 NOISE = 30

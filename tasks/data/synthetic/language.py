@@ -9,8 +9,8 @@ from xml.sax.saxutils import escape
 
 import numpy as np
 
-from tasks.data.dataset import Dataset
-from tasks.data.synthetic.text import invented_words
+from dropbench.tasks.data.dataset import Dataset
+from dropbench.tasks.data.synthetic.text import invented_words
 
 VOCABULARY_SIZE = 120
 FOLLOWERS = 4

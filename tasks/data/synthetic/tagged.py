@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tasks.data.dataset import Dataset
-from tasks.data.synthetic.text import file_per_part, invented_words
+from dropbench.tasks.data.dataset import Dataset
+from dropbench.tasks.data.synthetic.text import file_per_part, invented_words
 
 SENTENCES = (240, 40, 40)
 """Number of sentences of train, dev and test."""

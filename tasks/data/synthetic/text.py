@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tasks.data.dataset import Dataset
+from dropbench.tasks.data.dataset import Dataset
 
 ROWS_PER_CLASS = 60
 TEST_ROWS_PER_CLASS = 15

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tasks.data.dataset import Dataset
+from dropbench.tasks.data.dataset import Dataset
 
 PAIRS = (400, 40, 40)
 """Number of pairs of train, dev and test."""

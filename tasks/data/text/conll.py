@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from harness.errors import InputError, count_of
-from harness.trials.task import Split
-from tasks.data.lines import stream_lines
-from tasks.data.locate import Source
-from tasks.data.splits import SPLITS, three_splits
-from tasks.data.text.tag_schemes import Scheme, detect_scheme, to_bio
-from tasks.data.text.tagged import Scored, TaggedData, TaggedSplit, tagged_data
+from dropbench.harness.errors import InputError, count_of
+from dropbench.harness.trials.task import Split
+from dropbench.tasks.data.lines import stream_lines
+from dropbench.tasks.data.locate import Source
+from dropbench.tasks.data.splits import SPLITS, three_splits
+from dropbench.tasks.data.text.tag_schemes import Scheme, detect_scheme, to_bio
+from dropbench.tasks.data.text.tagged import Scored, TaggedData, TaggedSplit, tagged_data
 
 DOCUMENT = "-DOCSTART-"
 

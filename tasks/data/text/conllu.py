@@ -9,10 +9,10 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from harness.errors import InputError, count_of
-from tasks.data.lines import read_lines
-from tasks.data.locate import Source
-from tasks.data.text.tagged import TaggedData, TaggedSplit, tagged_data
+from dropbench.harness.errors import InputError, count_of
+from dropbench.tasks.data.lines import read_lines
+from dropbench.tasks.data.locate import Source
+from dropbench.tasks.data.text.tagged import TaggedData, TaggedSplit, tagged_data
 
 COLUMNS = 10
 SKIPPED = {"-": "multiword tokens", ".": "empty nodes"}

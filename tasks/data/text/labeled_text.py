@@ -20,12 +20,12 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.errors import InputError, count_of
-from harness.trials.task import Split
-from tasks.data.classification import TextClassificationData, TextSplit
-from tasks.data.lines import read_lines, single_spaces
-from tasks.data.locate import Source
-from tasks.data.splits import SPLITS, three_splits
+from dropbench.harness.errors import InputError, count_of
+from dropbench.harness.trials.task import Split
+from dropbench.tasks.data.classification import TextClassificationData, TextSplit
+from dropbench.tasks.data.lines import read_lines, single_spaces
+from dropbench.tasks.data.locate import Source
+from dropbench.tasks.data.splits import SPLITS, three_splits
 
 SENTENCE_MARK = "<sssss>"
 NotedSplit = tuple[TextSplit, tuple[str, ...]]

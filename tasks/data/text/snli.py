@@ -19,11 +19,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from harness.errors import InputError, count_of
-from tasks.data.classification import ClassificationData, LabeledSplit, Labels
-from tasks.data.dataset import Unit
-from tasks.data.lines import single_spaces, stream_lines
-from tasks.data.locate import Source
+from dropbench.harness.errors import InputError, count_of
+from dropbench.tasks.data.classification import ClassificationData, LabeledSplit, Labels
+from dropbench.tasks.data.dataset import Unit
+from dropbench.tasks.data.lines import single_spaces, stream_lines
+from dropbench.tasks.data.locate import Source
 
 LABEL, PREMISE, HYPOTHESIS = FIELDS = ("gold_label", "sentence1", "sentence2")
 UNLABELED = "-"

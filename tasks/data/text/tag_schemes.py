@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
-from harness.errors import InputError
+from dropbench.harness.errors import InputError
 
 Scheme = Literal["IOB1", "BIO", "BIOES"]
 Tags = Sequence[str]

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, Self
 
-from tasks.data.classification import RowSplit
-from tasks.data.dataset import Unit
-from tasks.data.locate import Source
-from tasks.data.read import ThreeSplits
+from dropbench.tasks.data.classification import RowSplit
+from dropbench.tasks.data.dataset import Unit
+from dropbench.tasks.data.locate import Source
+from dropbench.tasks.data.read import ThreeSplits
 
 Scored = Literal["spans", "tokens"]
 

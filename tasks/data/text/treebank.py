@@ -14,11 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.errors import InputError, count_of
-from tasks.data.lines import read_lines
-from tasks.data.locate import Source
-from tasks.data.splits import stratified
-from tasks.data.text.tagged import TaggedData, TaggedSplit, tagged_data
+from dropbench.harness.errors import InputError, count_of
+from dropbench.tasks.data.lines import read_lines
+from dropbench.tasks.data.locate import Source
+from dropbench.tasks.data.splits import stratified
+from dropbench.tasks.data.text.tagged import TaggedData, TaggedSplit, tagged_data
 
 TRACE = "-NONE-"
 SECTIONS = (range(19), range(19, 22), range(22, 25))

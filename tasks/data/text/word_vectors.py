@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.errors import InputError, count_of
-from harness.settings import Settings
-from tasks.data.lines import stream_lines
+from dropbench.harness.errors import InputError, count_of
+from dropbench.harness.settings import Settings
+from dropbench.tasks.data.lines import stream_lines
 
 FOLDER = "vectors"
 SENNA_FILES = (("hash/words.lst", "embeddings/embeddings.txt"), ("words.lst", "embeddings.txt"))

@@ -18,10 +18,10 @@ import numpy as np
 from fairseq.data import Dictionary
 from numpy.typing import NDArray
 
-from harness.errors import InputError
-from tasks.data.locate import Source
-from tasks.data.splits import SPLITS
-from tasks.data.translation.parallel import TranslationData
+from dropbench.harness.errors import InputError
+from dropbench.tasks.data.locate import Source
+from dropbench.tasks.data.splits import SPLITS
+from dropbench.tasks.data.translation.parallel import TranslationData
 
 FAIRSEQ_SPLITS = {"train": "train", "dev": "valid", "test": "test"}
 """fairseq's names of the splits."""

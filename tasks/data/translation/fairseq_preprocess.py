@@ -16,15 +16,15 @@ from pathlib import Path
 from fairseq.data.data_utils import post_process
 from tokenizers import Tokenizer
 
-from adapters.compat.fairseq import silence_root_logger
-from harness.errors import InputError
-from harness.files import canonical_json
-from harness.trials.task import Split
-from tasks.data.splits import SPLITS
-from tasks.data.synthetic_cache import cache_folder, ensure_cached
-from tasks.data.translation.fairseq_binary import FAIRSEQ_SPLITS, UNK_INDEX, BinarizedPairs
-from tasks.data.translation.parallel import ParallelText, TranslationData
-from tasks.data.translation.sentencepiece_bpe import encode, train_bpe
+from dropbench.adapters.compat.fairseq import silence_root_logger
+from dropbench.harness.errors import InputError
+from dropbench.harness.files import canonical_json
+from dropbench.harness.trials.task import Split
+from dropbench.tasks.data.splits import SPLITS
+from dropbench.tasks.data.synthetic_cache import cache_folder, ensure_cached
+from dropbench.tasks.data.translation.fairseq_binary import FAIRSEQ_SPLITS, UNK_INDEX, BinarizedPairs
+from dropbench.tasks.data.translation.parallel import ParallelText, TranslationData
+from dropbench.tasks.data.translation.sentencepiece_bpe import encode, train_bpe
 
 # Part of the folder's name. Raise it when the written files change.
 VERSION = 1

@@ -10,14 +10,14 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from harness.errors import InputError, count_of
-from harness.trials.task import Split
-from tasks.data.classification import Rows
-from tasks.data.dataset import Unit
-from tasks.data.lines import single_spaces, stream_lines
-from tasks.data.locate import Source
-from tasks.data.read import Data
-from tasks.data.splits import SPLITS
+from dropbench.harness.errors import InputError, count_of
+from dropbench.harness.trials.task import Split
+from dropbench.tasks.data.classification import Rows
+from dropbench.tasks.data.dataset import Unit
+from dropbench.tasks.data.lines import single_spaces, stream_lines
+from dropbench.tasks.data.locate import Source
+from dropbench.tasks.data.read import Data
+from dropbench.tasks.data.splits import SPLITS
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ def write(path: Path, text: str) -> None:
 def test_install_imports_no_library_and_installs_one_finder(run_fresh: Run) -> None:
     run_fresh("""
 import sys
-from adapters.compat import install
+from dropbench.adapters.compat import install
 install()
 before = list(sys.meta_path)
 install()
@@ -30,7 +30,7 @@ assert not {"torch", "numpy", "torchvision", "mmcv", "fairseq"} & set(sys.module
 def test_find_spec_does_not_import_a_library(run_fresh: Run) -> None:
     run_fresh("""
 import importlib.util, sys
-from adapters.compat import install
+from dropbench.adapters.compat import install
 install()
 assert importlib.util.find_spec("torchvision").origin.endswith("__init__.py")
 assert importlib.util.find_spec("fairseq_that_is_not_there") is None
@@ -77,7 +77,7 @@ suffix = importlib.machinery.EXTENSION_SUFFIXES[0]
 library = next((pathlib.Path(torch.__file__).parent / "lib").glob("libtorch_global_deps.*"))
 shutil.copy(library, f"torchvision/_C{suffix}")
 sys.path.insert(0, "")
-from adapters.compat import install
+from dropbench.adapters.compat import install
 install()
 import torchvision
 assert torchvision.__file__.startswith(str(pathlib.Path.cwd()))
@@ -88,7 +88,7 @@ assert torchvision.__file__.startswith(str(pathlib.Path.cwd()))
 @pytest.mark.slow
 def test_mmdet_builds_and_trains_a_detr_on_mmcv_lite(run_fresh: Run) -> None:
     run_fresh("""
-from adapters.compat import install
+from dropbench.adapters.compat import install
 install()
 import mmdet.models, torch
 from mmdet.registry import MODELS
@@ -139,7 +139,7 @@ def test_full_mmcv_is_unchanged(run_fresh: Run, tmp_path: Path) -> None:
     run_fresh("""
 import sys
 sys.path.insert(0, "")
-from adapters.compat import install
+from dropbench.adapters.compat import install
 install()
 from mmcv import _ext
 assert _ext.nms == "compiled"
@@ -152,7 +152,7 @@ import sys
 sys.meta_path = [finder for finder in sys.meta_path if type(finder).__name__ != "_ShimFinder"]
 import mmcv
 whole = "mmcv._ext" in sys.modules
-from adapters.compat import install
+from dropbench.adapters.compat import install
 install()
 import mmcv._ext
 assert whole or callable(mmcv._ext.nms)
@@ -165,7 +165,7 @@ def test_fairseq_trains_a_tiny_transformer_and_the_shim_restores_everything(run_
         """
 import dataclasses, logging
 dataclass = dataclasses.dataclass
-from adapters.compat import install
+from dropbench.adapters.compat import install
 install()
 from fairseq.data import Dictionary, data_utils
 assert dataclasses.dataclass is dataclass
@@ -201,7 +201,7 @@ def test_the_fairseq_shim_restores_everything_if_the_import_fails(run_fresh: Run
 import dataclasses, logging, sys
 sys.path.insert(0, "")
 before = dataclasses.dataclass
-from adapters.compat import install
+from dropbench.adapters.compat import install
 install()
 try:
     import fairseq

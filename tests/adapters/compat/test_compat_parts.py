@@ -10,8 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapters.compat import fairseq_batches, install
-from adapters.compat.torchvision import nms
+from dropbench.adapters.compat import fairseq_batches, install
+from dropbench.adapters.compat.torchvision import nms
 
 install()
 

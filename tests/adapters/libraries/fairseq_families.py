@@ -11,7 +11,7 @@ from fairseq import models
 from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
-from adapters.libraries.fairseq_models import build_translation_model, symbols
+from dropbench.adapters.libraries.fairseq_models import build_translation_model, symbols
 from tests.adapters.families import (
     SAMPLES,
     TOKENS,

@@ -10,10 +10,10 @@ from fairseq.modules import MultiheadAttention
 from fairseq.modules.sparse_multihead_attention import SparseMultiheadAttention
 from torch import Tensor, nn
 
-from adapters.libraries import fairseq_attention
-from adapters.libraries.fairseq_models import DUPLICATES, build_translation_model, without_duplicates
 from dropbench import InputError, unregularize
-from harness.models.regularize import bind, watch
+from dropbench.adapters.libraries import fairseq_attention
+from dropbench.adapters.libraries.fairseq_models import DUPLICATES, build_translation_model, without_duplicates
+from dropbench.harness.models.regularize import bind, watch
 from tests.adapters.families import Inputs, tokens
 from tests.adapters.libraries.fairseq_families import FAMILIES, OneAttention, sentences, stock, translation
 

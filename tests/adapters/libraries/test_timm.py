@@ -13,9 +13,9 @@ from timm.models.vision_transformer import Block
 from timm.models.volo import OutlookAttention
 from torch import Tensor, nn
 
-from adapters.libraries.timm_models import build_vit
 from dropbench import InputError, Site, regularize
-from harness.models.regularize import bind, watch
+from dropbench.adapters.libraries.timm_models import build_vit
+from dropbench.harness.models.regularize import bind, watch
 from tests.adapters.libraries.torch_families import eva, vit, volo
 
 drop = partial(regularize, regularizer="dropkey", ratio=0.5, quiet=True)

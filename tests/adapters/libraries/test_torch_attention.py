@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from adapters.libraries.torch_attention import RegularizedMultiheadAttention
 from dropbench import InputError, Site, regularize, unregularize
-from harness.models.regularize import bind, watch
+from dropbench.adapters.libraries.torch_attention import RegularizedMultiheadAttention
+from dropbench.harness.models.regularize import bind, watch
 
 SAMPLES, QUERIES, KEYS, HEADS = 2, 3, 5, 2
 drop = partial(regularize, regularizer="dropkey", ratio=0.5, quiet=True)

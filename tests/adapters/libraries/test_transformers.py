@@ -12,7 +12,7 @@ import transformers as tf
 from torch import Tensor, nn
 
 from dropbench import InputError, Site, regularize, unregularize
-from harness.models.regularize import bind, watch
+from dropbench.harness.models.regularize import bind, watch
 from tests.adapters.families import tokens
 from tests.adapters.libraries.transformers_families import BART, BERT, FAMILIES, LLAMA, VIT, build_model
 

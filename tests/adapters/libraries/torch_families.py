@@ -13,7 +13,7 @@ from timm.models.volo import VOLO
 from torch import Tensor, nn
 from torchvision.models import VisionTransformer
 
-from adapters.text.text_transformer import build_text_transformer
+from dropbench.adapters.text.text_transformer import build_text_transformer
 from tests.adapters.families import (
     SAMPLES,
     TOKENS,

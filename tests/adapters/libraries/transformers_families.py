@@ -10,7 +10,7 @@ import torch
 import transformers as tf
 from torch import Tensor, nn
 
-from adapters.text.mixture_of_experts import build_mixture
+from dropbench.adapters.text.mixture_of_experts import build_mixture
 from tests.adapters.families import (
     SAMPLES,
     TOKENS,

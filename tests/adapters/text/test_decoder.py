@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import nn
 
-from adapters.text.decoder import Decoder, build_decoder
-from harness.errors import InputError
-from harness.models.regularize import bind, sites
+from dropbench.adapters.text.decoder import Decoder, build_decoder
+from dropbench.harness.errors import InputError
+from dropbench.harness.models.regularize import bind, sites
 from tests.adapters.text.test_mixture_of_experts import make as make_mixture
 
 SMALL = {"layers": 2, "dim": 12, "heads": 3}

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from adapters.text import decoder as decoder_module
-from adapters.text.decoder import Block, Decoder
-from harness.errors import InputError
-from harness.models.mask_recorder import mask_statistics
-from harness.models.regularize import bind
+from dropbench.adapters.text import decoder as decoder_module
+from dropbench.adapters.text.decoder import Block, Decoder
+from dropbench.harness.errors import InputError
+from dropbench.harness.models.mask_recorder import mask_statistics
+from dropbench.harness.models.regularize import bind
 from tests.harness.regularizers.learned_dropout.tiny_decoder import CONTEXT, LAYERS, decoder, learned, masks, tokens
 
 PRECOMPUTED: dict[str, Any] = {"dropout_input": "embed", "detached_input": True}

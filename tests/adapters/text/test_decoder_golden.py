@@ -13,12 +13,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from adapters.text.decoder import Decoder, build_decoder
-from harness.models.regularize import bind
-from harness.regularizers.auxiliary_loss import coefficient
-from harness.regularizers.learned_dropout.mask import LearnedMask, MaskStatistics
-from harness.regularizers.learned_dropout.regularizer import LearnedDropout
-from tasks.language.language_modelling import count_parameters
+from dropbench.adapters.text.decoder import Decoder, build_decoder
+from dropbench.harness.models.regularize import bind
+from dropbench.harness.regularizers.auxiliary_loss import coefficient
+from dropbench.harness.regularizers.learned_dropout.mask import LearnedMask, MaskStatistics
+from dropbench.harness.regularizers.learned_dropout.regularizer import LearnedDropout
+from dropbench.tasks.language.language_modelling import count_parameters
 from tests.paths import GOLDEN_FILES
 
 GOLDEN = json.loads((GOLDEN_FILES / "learned_dropout.json").read_text("utf-8"))

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch.nn.functional import one_hot
 
-from adapters.text.decoder import build_decoder
-from adapters.text.mixture_of_experts import MixtureOfExperts, build_mixture
-from harness.models.catalog import MODELS
-from harness.models.regularize import bind
-from harness.regularizers.auxiliary_loss import penalty
+from dropbench.adapters.text.decoder import build_decoder
+from dropbench.adapters.text.mixture_of_experts import MixtureOfExperts, build_mixture
+from dropbench.harness.models.catalog import MODELS
+from dropbench.harness.models.regularize import bind
+from dropbench.harness.regularizers.auxiliary_loss import penalty
 
 NAME = "learned-dropout-lm-moe"
 SMALL = {"layers": 2, "dim": 12, "heads": 3, "experts": 4, "active": 2, "feedforward": 10}
@@ -32,9 +32,9 @@ def tokens() -> torch.Tensor:
 
 @pytest.mark.parametrize("preset", ["mini", "small"])
 def test_the_models_of_small_recipes_have_similar_sizes(preset: str) -> None:
-    from adapters.text.decoder import Decoder
-    from tasks.language.language_modelling import count_parameters
-    from tasks.preset_task import read_recipes
+    from dropbench.adapters.text.decoder import Decoder
+    from dropbench.tasks.language.language_modelling import count_parameters
+    from dropbench.tasks.preset_task import read_recipes
 
     options = {name: entry[preset]["model"] for name, entry in read_recipes("language-modelling")["models"].items()}
     with torch.device("meta"):

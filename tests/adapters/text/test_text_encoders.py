@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from adapters.text.text_encoders import (
+from dropbench.adapters.text.text_encoders import (
     CHARACTERS,
     LINEAR_SCALE,
     FeatureEmbedding,
@@ -17,10 +17,10 @@ from adapters.text.text_encoders import (
     bigram_buckets,
     character_buckets,
 )
-from harness.errors import InputError
-from harness.models.catalog import MODELS
-from harness.models.regularize import bind, watch
-from harness.regularizers.base import Site
+from dropbench.harness.errors import InputError
+from dropbench.harness.models.catalog import MODELS
+from dropbench.harness.models.regularize import bind, watch
+from dropbench.harness.regularizers.base import Site
 
 SMALL: dict[str, dict[str, Any]] = {
     "text-transformer": {"layers": 2, "dim": 12, "heads": 2, "feedforward": 16, "dropout": 0.0},

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from harness.models.catalog import MODELS
+from dropbench.harness.models.catalog import MODELS
 from tests.adapters.families import SAMPLES, Family, vectors
 
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from harness.models.catalog import MODELS
-from harness.models.regularize import bind, watch
-from harness.regularizers.spec import build_regularizer, parse_spec
+from dropbench.harness.models.catalog import MODELS
+from dropbench.harness.models.regularize import bind, watch
+from dropbench.harness.regularizers.spec import build_regularizer, parse_spec
 
 PER_QUERY = [
     "none", "dropkey:ratio=0.4", "dropkey-block:ratio=0.4", "dropkey-cross:ratio=0.4", "dropattention-c:ratio=0.4",

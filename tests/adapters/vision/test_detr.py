@@ -14,13 +14,13 @@ from mmdet.structures import DetDataSample
 from torch import Tensor, nn
 from torchvision.models import resnet18
 
-from adapters.vision.detr import build_detr, detr_config, in_mmdet, load_detr_weights
-from harness.errors import InputError
-from harness.models.regularize import bind, find_patches, sites, watch
-from harness.regularizers.spec import build_regularizer
-from harness.settings import Settings
-from harness.trials.trial import TrialRequest
-from tasks.detection.object_detection import ObjectDetection
+from dropbench.adapters.vision.detr import build_detr, detr_config, in_mmdet, load_detr_weights
+from dropbench.harness.errors import InputError
+from dropbench.harness.models.regularize import bind, find_patches, sites, watch
+from dropbench.harness.regularizers.spec import build_regularizer
+from dropbench.harness.settings import Settings
+from dropbench.harness.trials.trial import TrialRequest
+from dropbench.tasks.detection.object_detection import ObjectDetection
 
 SMALL = {"depth": 18, "num_queries": 7, "encoder_layers": 2, "decoder_layers": 2, "embed_dim": 32, "num_heads": 4}
 STOCK = 41_575_061

@@ -15,8 +15,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from adapters.vision.t2t_vit import positions
-from harness.models.catalog import IMAGENET, MODELS
+from dropbench.adapters.vision.t2t_vit import positions
+from dropbench.harness.models.catalog import IMAGENET, MODELS
 from tests.paths import GOLDEN_FILES
 
 FOLDER = GOLDEN_FILES

@@ -15,9 +15,9 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from adapters.vision.image_weights import load_image_weights
 from dropbench import InputError
-from harness.models.catalog import IMAGENET, MODELS
+from dropbench.adapters.vision.image_weights import load_image_weights
+from dropbench.harness.models.catalog import IMAGENET, MODELS
 from tests.paths import GOLDEN_FILES
 
 FOLDER = GOLDEN_FILES

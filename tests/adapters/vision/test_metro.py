@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from adapters.vision.metro import (
+from dropbench.adapters.vision.metro import (
     MASK_VALUE,
     POSITIONS,
     RESNET,
@@ -19,7 +19,7 @@ from adapters.vision.metro import (
     load_metro_weights,
     project,
 )
-from harness.errors import InputError
+from dropbench.harness.errors import InputError
 
 SMPL = (431, 1723, 6890)
 SMALL = {"backbone": "resnet10t", "hidden": "16,8", "between": "12", "layers": 2, "num_heads": 2, "feedforward": 16}

@@ -9,11 +9,11 @@ import torch
 from mmdet.structures import DetDataSample
 from torch import Tensor, nn
 
-from adapters.vision.detr import build_detr
-from adapters.vision.qpic import PairOutputs, Pairs, build_qpic, load_qpic_weights, match, pair_losses
-from harness.errors import InputError
-from harness.models.regularize import bind, through_attend
-from harness.regularizers.spec import build_regularizer
+from dropbench.adapters.vision.detr import build_detr
+from dropbench.adapters.vision.qpic import PairOutputs, Pairs, build_qpic, load_qpic_weights, match, pair_losses
+from dropbench.harness.errors import InputError
+from dropbench.harness.models.regularize import bind, through_attend
+from dropbench.harness.regularizers.spec import build_regularizer
 
 SMALL = {"depth": 18, "num_queries": 5, "encoder_layers": 2, "decoder_layers": 2, "embed_dim": 32, "num_heads": 4}
 

@@ -14,7 +14,7 @@ from mmengine.structures import InstanceData
 from torch import Tensor, nn
 from torchvision.ops import box_convert
 
-from adapters.vision.qpic import LOSS_WEIGHTS, PairHead, PairOutputs, Pairs, build_qpic, match, pair_losses
+from dropbench.adapters.vision.qpic import LOSS_WEIGHTS, PairHead, PairOutputs, Pairs, build_qpic, match, pair_losses
 from tests.adapters.vision.qpic_names import authors_name
 from tests.paths import GOLDEN_FILES
 

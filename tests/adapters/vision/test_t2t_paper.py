@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from adapters.vision.t2t_module import SOFT_SPLITS, TokenPerformer, TokensToTokens
-from adapters.vision.t2t_vit import Block, T2TOptions, T2TViT, build_t2t_vit
+from dropbench.adapters.vision.t2t_module import SOFT_SPLITS, TokenPerformer, TokensToTokens
+from dropbench.adapters.vision.t2t_vit import Block, T2TOptions, T2TViT, build_t2t_vit
 
 CLOSE = 1e-6
 

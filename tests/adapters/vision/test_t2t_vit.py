@@ -10,17 +10,17 @@ import pytest
 import torch
 from torch import nn
 
-from adapters.vision.t2t_module import SOFT_SPLITS, TokenPerformer
-from adapters.vision.t2t_vit import T2TViT, build_t2t_vit, positions
 from dropbench import InputError, sites
-from harness.analysis import ANALYSES
-from harness.analysis.options import Options
-from harness.analysis.trained import Trained
-from harness.models.catalog import CIFAR, IMAGENET, MODELS
-from harness.models.regularize import bind, watch
-from harness.settings import Settings
-from harness.trials.optimization import build_optimizer
-from harness.trials.recipe import Recipe
+from dropbench.adapters.vision.t2t_module import SOFT_SPLITS, TokenPerformer
+from dropbench.adapters.vision.t2t_vit import T2TViT, build_t2t_vit, positions
+from dropbench.harness.analysis import ANALYSES
+from dropbench.harness.analysis.options import Options
+from dropbench.harness.analysis.trained import Trained
+from dropbench.harness.models.catalog import CIFAR, IMAGENET, MODELS
+from dropbench.harness.models.regularize import bind, watch
+from dropbench.harness.settings import Settings
+from dropbench.harness.trials.optimization import build_optimizer
+from dropbench.harness.trials.recipe import Recipe
 from tests.harness.analysis.trained_runs import make_run, make_trial
 
 

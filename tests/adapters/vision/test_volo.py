@@ -9,10 +9,10 @@ import timm
 import torch
 from torch import Tensor, nn
 
-from adapters.vision.volo import Box, Volo, build_volo, random_box
 from dropbench import InputError, Site
-from harness.models.catalog import CIFAR, IMAGENET, MODELS
-from harness.models.regularize import bind, watch
+from dropbench.adapters.vision.volo import Box, Volo, build_volo, random_box
+from dropbench.harness.models.catalog import CIFAR, IMAGENET, MODELS
+from dropbench.harness.models.regularize import bind, watch
 
 D1, D2, D3 = "volo-d1", "volo-d2", "volo-d3"
 

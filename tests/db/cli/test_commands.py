@@ -15,18 +15,18 @@ from typing import Any
 
 import pytest
 
-from db.report.formats.listing import print_trials
-from db.schema.tables import REVISION
-from db.store.rebuild import rebuild
-from db.store.store import open_store
-from harness.regularizers.spec import RegularizerSpec
-from harness.runs.run_directory import RunDirectory
-from harness.settings import Settings
-from harness.suites.cell import SuiteOptions
-from harness.suites.request import write_request
-from harness.suites.suite import load_suite
-from harness.trials.trial import Trial
-from jobs.queue.request import request_suite
+from dropbench.db.report.formats.listing import print_trials
+from dropbench.db.schema.tables import REVISION
+from dropbench.db.store.rebuild import rebuild
+from dropbench.db.store.store import open_store
+from dropbench.harness.regularizers.spec import RegularizerSpec
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.settings import Settings
+from dropbench.harness.suites.cell import SuiteOptions
+from dropbench.harness.suites.request import write_request
+from dropbench.harness.suites.suite import load_suite
+from dropbench.harness.trials.trial import Trial
+from dropbench.jobs.queue.request import request_suite
 from tests.db.conftest import Call
 from tests.paths import ROOT
 
@@ -49,7 +49,7 @@ def runs(
 
 def test_importing_the_commands_is_light() -> None:
     heavy = "sqlalchemy alembic pandas rich pydantic yaml torch"
-    modules = "db.cli.commands, jobs.cli.query_commands"
+    modules = "dropbench.db.cli.commands, dropbench.jobs.cli.query_commands"
     code = f"import sys, {modules}; print([name for name in '{heavy}'.split() if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True).stdout == "[]\n"
 
@@ -58,7 +58,8 @@ def test_importing_the_commands_is_light() -> None:
     "words", [["report", "quickstart"], ["compare", "regularizer=none", "regularizer=dropkey"], ["compare", "--rank"]]
 )
 def test_tables_need_no_torch(folder: Path, runs: Path, words: list[str]) -> None:
-    code = "import sys; from harness.cli.main import run; code = run(sys.argv[1:]); print(code, 'torch' in sys.modules)"
+    code = "import sys; from dropbench.harness.cli.main import run; code = run(sys.argv[1:]);"
+    code += "print(code, 'torch' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code, *words], cwd=folder, capture_output=True, text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from scipy.stats import ttest_rel
 
-from db.queries.compare import compare, read_sides
-from db.report.formats.comparison_tables import comparison_table
-from db.schema.connection import reading
-from db.store.run_record import RunRecord
-from db.store.store import Store
-from harness.regularizers.spec import RegularizerSpec
-from harness.trials.trial import Trial
+from dropbench.db.queries.compare import compare, read_sides
+from dropbench.db.report.formats.comparison_tables import comparison_table
+from dropbench.db.schema.connection import reading
+from dropbench.db.store.run_record import RunRecord
+from dropbench.db.store.store import Store
+from dropbench.harness.regularizers.spec import RegularizerSpec
+from dropbench.harness.trials.trial import Trial
 from tests.requests import named
 
 Make = Callable[..., Trial]

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from db.queries.compare import compare, read_sides
-from db.queries.results import curves, results
-from db.report.formats.comparison_tables import comparison_table
-from db.report.formats.listing import results_table
-from db.schema.connection import reading
-from db.store.run_record import RunRecord
-from db.store.store import Store, open_store
-from harness.regularizers.spec import RegularizerSpec
-from harness.trials.trial import DataRef, Trial
+from dropbench.db.queries.compare import compare, read_sides
+from dropbench.db.queries.results import curves, results
+from dropbench.db.report.formats.comparison_tables import comparison_table
+from dropbench.db.report.formats.listing import results_table
+from dropbench.db.schema.connection import reading
+from dropbench.db.store.run_record import RunRecord
+from dropbench.db.store.store import Store, open_store
+from dropbench.harness.regularizers.spec import RegularizerSpec
+from dropbench.harness.trials.trial import DataRef, Trial
 from tests.requests import named
 
 Make = Callable[..., Trial]

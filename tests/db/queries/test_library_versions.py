@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from db.queries.marks import differing_versions
-from db.queries.results import results
-from db.report.formats.legend import about, incomplete
-from db.report.view.cells import CellTrials
-from db.report.view.view import build
-from db.store.rebuild import rebuild
-from db.store.rows import Row
-from db.store.store import Store
-from harness.files import write_json
-from harness.regularizers.spec import RegularizerSpec
-from harness.runs.run_directory import RunDirectory
-from harness.suites.cell import SuiteOptions
-from harness.suites.suite import load_suite
-from harness.trials.trial import Trial
+from dropbench.db.queries.marks import differing_versions
+from dropbench.db.queries.results import results
+from dropbench.db.report.formats.legend import about, incomplete
+from dropbench.db.report.view.cells import CellTrials
+from dropbench.db.report.view.view import build
+from dropbench.db.store.rebuild import rebuild
+from dropbench.db.store.rows import Row
+from dropbench.db.store.store import Store
+from dropbench.harness.files import write_json
+from dropbench.harness.regularizers.spec import RegularizerSpec
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.suites.cell import SuiteOptions
+from dropbench.harness.suites.suite import load_suite
+from dropbench.harness.trials.trial import Trial
 
 if TYPE_CHECKING:
-    from jobs.queue.request import make_request
+    from dropbench.jobs.queue.request import make_request
 from tests.db.conftest import Call
 
 MIXED = "torch 2.12, torch 2.13"

@@ -16,19 +16,19 @@ import pytest
 from starlette.testclient import TestClient
 
 import dropbench
-from db.report.dashboard.app import make_app
-from db.store.run_record import RunRecord
-from db.store.store import Store, open_store
-from harness.settings import Settings
-from harness.suites.cell import Cell, SuiteOptions
-from harness.suites.request import Request
-from harness.suites.suite import Suite, load_suite
-from harness.trials import result_versions
-from harness.trials.result_versions import ENGINE
-from harness.trials.task import spec_of
-from harness.trials.trial import DataRef, Trial, TrialRequest
-from jobs.queue.request import Candidates, make_request
-from jobs.queue.status import activity
+from dropbench.db.report.dashboard.app import make_app
+from dropbench.db.store.run_record import RunRecord
+from dropbench.db.store.store import Store, open_store
+from dropbench.harness.settings import Settings
+from dropbench.harness.suites.cell import Cell, SuiteOptions
+from dropbench.harness.suites.request import Request
+from dropbench.harness.suites.suite import Suite, load_suite
+from dropbench.harness.trials import result_versions
+from dropbench.harness.trials.result_versions import ENGINE
+from dropbench.harness.trials.task import spec_of
+from dropbench.harness.trials.trial import DataRef, Trial, TrialRequest
+from dropbench.jobs.queue.request import Candidates, make_request
+from dropbench.jobs.queue.status import activity
 from tests.paths import DOCS
 
 if TYPE_CHECKING:

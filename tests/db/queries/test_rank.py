@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import friedmanchisquare, rankdata, wilcoxon
 
-from db.queries.blocks import BASELINE, Block
-from db.queries.rank import rank, rank_blocks
-from db.store.run_record import RunRecord
-from db.store.store import Store
-from harness.errors import InputError
-from harness.regularizers.spec import RegularizerSpec
-from harness.trials.trial import Trial
+from dropbench.db.queries.blocks import BASELINE, Block
+from dropbench.db.queries.rank import rank, rank_blocks
+from dropbench.db.store.run_record import RunRecord
+from dropbench.db.store.store import Store
+from dropbench.harness.errors import InputError
+from dropbench.harness.regularizers.spec import RegularizerSpec
+from dropbench.harness.trials.trial import Trial
 
 Make = Callable[..., Trial]
 NAMES = ("none", "dropkey", "dropout")

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from db.queries.results import curves, final_values, results
-from db.queries.statistics import summarize
-from db.store.run_record import RunRecord
-from db.store.store import Store
-from harness.errors import InputError
-from harness.regularizers.spec import RegularizerSpec
-from harness.trials.trial import Trial
+from dropbench.db.queries.results import curves, final_values, results
+from dropbench.db.queries.statistics import summarize
+from dropbench.db.store.run_record import RunRecord
+from dropbench.db.store.store import Store
+from dropbench.harness.errors import InputError
+from dropbench.harness.regularizers.spec import RegularizerSpec
+from dropbench.harness.trials.trial import Trial
 from tests.requests import named
 
 Make = Callable[..., Trial]

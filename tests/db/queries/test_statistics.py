@@ -10,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special, stats
 
-from db.queries.statistics import EQUAL, MIN_PAIRS, TOO_FEW, mean_of, paired_t_test, quantile, summarize, two_sided_p
+from dropbench.db.queries.statistics import (
+    EQUAL,
+    MIN_PAIRS,
+    TOO_FEW,
+    mean_of,
+    paired_t_test,
+    quantile,
+    summarize,
+    two_sided_p,
+)
 
 values = st.floats(-1e4, 1e4).map(lambda value: round(value, 3))
 

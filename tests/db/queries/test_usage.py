@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from db.queries.usage import table, usage
-from db.store.rebuild import rebuild
-from db.store.store import Store, SubmissionRow
-from harness.runs.run_directory import RunDirectory
-from harness.trials.trial import Trial
+from dropbench.db.queries.usage import table, usage
+from dropbench.db.store.rebuild import rebuild
+from dropbench.db.store.store import Store, SubmissionRow
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.trials.trial import Trial
 from tests.requests import named
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from db.reference.archive import DATABASE, SHIPPED, archive_bytes, unpack
-from db.reference.load import REFERENCE, open_reference
-from harness.errors import InputError
+from dropbench.db.reference.archive import DATABASE, SHIPPED, archive_bytes, unpack
+from dropbench.db.reference.load import REFERENCE, open_reference
+from dropbench.harness.errors import InputError
 from tests.docs.reference.given import small_file
 
 

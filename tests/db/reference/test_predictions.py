@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from sqlalchemy import func, select
 
-from db.reference.load import open_reference
-from db.reference.predictions import COLUMNS, compact, load_reference_predictions
-from db.schema.connection import reading
-from db.schema.reference import Examples, Predicted
-from harness.errors import InputError
-from harness.predictions.schema import Predictions
-from harness.runs.predictions import load_predictions
-from harness.runs.run_directory import Runs
+from dropbench.db.reference.load import open_reference
+from dropbench.db.reference.predictions import COLUMNS, compact, load_reference_predictions
+from dropbench.db.schema.connection import reading
+from dropbench.db.schema.reference import Examples, Predicted
+from dropbench.harness.errors import InputError
+from dropbench.harness.predictions.schema import Predictions
+from dropbench.harness.runs.predictions import load_predictions
+from dropbench.harness.runs.run_directory import Runs
 from tests.db.conftest import Call
 from tests.db.reference.test_load import changed
 from tests.docs.reference.given import EXAMPLES, campaign, extended, predictions

@@ -16,21 +16,21 @@ import pytest
 import yaml
 from rich.console import Console
 
-from db.report.formats.layout import fitting_grid
-from db.report.view.cells import CellTrials
-from db.report.view.view import View, build
-from db.store.run_record import RunRecord, read_run_record
-from db.store.store import Store
-from harness.cli.table import draw_table
-from harness.cli.text_table import to_text
-from harness.regularizers.spec import RegularizerSpec
-from harness.runs.run_directory import RunDirectory
-from harness.suites.cell import Cell, SuiteOptions
-from harness.suites.request import Request
-from harness.suites.suite import Suite, parse_suite
-from harness.trials.metric import Metric
-from harness.trials.trial import Trial
-from jobs.queue.request import Candidates, make_request
+from dropbench.db.report.formats.layout import fitting_grid
+from dropbench.db.report.view.cells import CellTrials
+from dropbench.db.report.view.view import View, build
+from dropbench.db.store.run_record import RunRecord, read_run_record
+from dropbench.db.store.store import Store
+from dropbench.harness.cli.table import draw_table
+from dropbench.harness.cli.text_table import to_text
+from dropbench.harness.regularizers.spec import RegularizerSpec
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.suites.cell import Cell, SuiteOptions
+from dropbench.harness.suites.request import Request
+from dropbench.harness.suites.suite import Suite, parse_suite
+from dropbench.harness.trials.metric import Metric
+from dropbench.harness.trials.trial import Trial
+from dropbench.jobs.queue.request import Candidates, make_request
 from tests.patience import PATIENCE
 
 Values = dict[tuple[str, str], Sequence[Any]]

@@ -17,17 +17,17 @@ import pytest
 from lxml import html
 from markdown_it import MarkdownIt
 
-from db.report.formats.documents import as_csv, as_json, as_latex, as_markdown, as_parquet
-from db.report.formats.layout import long_grid, wide_grid
-from db.report.page.document import page
-from db.report.view.view import View
-from db.store.run_record import RunRecord
-from db.store.store import Store
-from harness.regularizers.spec import complete_spec
-from harness.suites.cell import SuiteOptions
-from harness.suites.suite import Suite, load_suite, suite_names
-from harness.trials.metric import MetricName
-from harness.trials.trial import TrialState
+from dropbench.db.report.formats.documents import as_csv, as_json, as_latex, as_markdown, as_parquet
+from dropbench.db.report.formats.layout import long_grid, wide_grid
+from dropbench.db.report.page.document import page
+from dropbench.db.report.view.view import View
+from dropbench.db.store.run_record import RunRecord
+from dropbench.db.store.store import Store
+from dropbench.harness.regularizers.spec import complete_spec
+from dropbench.harness.suites.cell import SuiteOptions
+from dropbench.harness.suites.suite import Suite, load_suite, suite_names
+from dropbench.harness.trials.metric import MetricName
+from dropbench.harness.trials.trial import TrialState
 from tests.db.report.conftest import Given, Tables
 
 NUMBERS = ("mean", "std", "n", "delta", "delta_low", "delta_high", "p_value", "published", "published_std")
@@ -40,7 +40,7 @@ HOSTILE = (
 @pytest.fixture(autouse=True)
 def _no_plotting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Replace the charts' script, which takes seconds and is covered by the browser tests."""
-    monkeypatch.setattr("db.report.page.document.vega_bundle", lambda: "/* plots */")
+    monkeypatch.setattr("dropbench.db.report.page.document.vega_bundle", lambda: "/* plots */")
 
 
 def resolved(suite: Suite, tables: Tables) -> list[Given]:

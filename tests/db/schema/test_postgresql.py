@@ -13,16 +13,16 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import func, select
 
-from db.queries.results import results
-from db.schema.connection import reading
-from db.schema.tables import METADATA, Trials
-from db.store.rebuild import rebuild
-from db.store.run_record import RunRecord
-from db.store.store import Store, SubmissionRow, open_store
-from db.transfer.export import export, query
-from harness.errors import InputError
-from harness.runs.run_directory import RunDirectory
-from harness.trials.trial import Trial
+from dropbench.db.queries.results import results
+from dropbench.db.schema.connection import reading
+from dropbench.db.schema.tables import METADATA, Trials
+from dropbench.db.store.rebuild import rebuild
+from dropbench.db.store.run_record import RunRecord
+from dropbench.db.store.store import Store, SubmissionRow, open_store
+from dropbench.db.transfer.export import export, query
+from dropbench.harness.errors import InputError
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.trials.trial import Trial
 from tests.requests import named
 
 

@@ -13,13 +13,13 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import event
 
-from db.schema.connection import reading
-from db.schema.tables import METADATA, REVISION
-from db.schema.upgrade import MIGRATIONS, ensure_current
-from db.store.store import Store, open_store
-from db.transfer.source import open_source
-from harness.errors import InputError
-from harness.trials.trial import Trial
+from dropbench.db.schema.connection import reading
+from dropbench.db.schema.tables import METADATA, REVISION
+from dropbench.db.schema.upgrade import MIGRATIONS, ensure_current
+from dropbench.db.store.store import Store, open_store
+from dropbench.db.transfer.source import open_source
+from dropbench.harness.errors import InputError
+from dropbench.harness.trials.trial import Trial
 from tests.paths import ROOT
 from tests.requests import named
 
@@ -60,7 +60,7 @@ def test_an_interrupted_creation_is_made_again(tmp_path: Path) -> None:
 
 def test_opening_what_is_up_to_date_needs_no_alembic(url: str) -> None:
     code = (
-        "import sys; from db.store.store import open_store; open_store(sys.argv[1]).counts();"
+        "import sys; from dropbench.db.store.store import open_store; open_store(sys.argv[1]).counts();"
         "print(sorted(name for name in sys.modules if name in ('alembic.command', 'pandas', 'rich', 'torch')))"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from db.queries.results import curves, results
-from db.queries.usage import usage
-from db.store.run_record import RunRecord
-from db.store.store import Store
-from db.transfer.export import query
-from db.transfer.source import open_source
-from harness.errors import InputError
-from harness.regularizers.spec import RegularizerSpec, complete_spec
-from harness.trials.trial import Trial
+from dropbench.db.queries.results import curves, results
+from dropbench.db.queries.usage import usage
+from dropbench.db.store.run_record import RunRecord
+from dropbench.db.store.store import Store
+from dropbench.db.transfer.export import query
+from dropbench.db.transfer.source import open_source
+from dropbench.harness.errors import InputError
+from dropbench.harness.regularizers.spec import RegularizerSpec, complete_spec
+from dropbench.harness.trials.trial import Trial
 from tests.paths import DOCS
 from tests.requests import named
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import brunnermunzel, mannwhitneyu, t
 
-from db.statistics import aggregates
-from db.statistics.aggregates import (
+from dropbench.db.statistics import aggregates
+from dropbench.db.statistics.aggregates import (
     interquartile_mean,
     performance_profile,
     probability_of_improvement,

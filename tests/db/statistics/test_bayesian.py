@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from db.statistics import bayesian
-from db.statistics.bayesian import bayesian_signed_rank
+from dropbench.db.statistics import bayesian
+from dropbench.db.statistics.bayesian import bayesian_signed_rank
 from tests.paths import GOLDEN_FILES
 
 GOLDEN = json.loads((GOLDEN_FILES / "rank_statistics.json").read_text())["baycomp"]

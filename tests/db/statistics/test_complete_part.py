@@ -5,7 +5,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from db.statistics.complete_part import largest_complete
+from dropbench.db.statistics.complete_part import largest_complete
 
 
 @given(st.lists(st.frozensets(st.sampled_from("abcde")), max_size=8))

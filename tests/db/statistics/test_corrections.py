@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import false_discovery_control
 
-from db.statistics.corrections import benjamini_hochberg, holm
+from dropbench.db.statistics.corrections import benjamini_hochberg, holm
 
 P_VALUES = st.lists(st.floats(0, 1) | st.sampled_from([0.01, 0.02, 0.04]), min_size=1, max_size=40)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.stats import rankdata
 
-from db.statistics.ranks import (
+from dropbench.db.statistics.ranks import (
     critical_difference,
     friedman,
     groups,

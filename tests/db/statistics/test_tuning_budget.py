@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from db.statistics.tuning_budget import expected_best
+from dropbench.db.statistics.tuning_budget import expected_best
 
 
 @given(st.lists(st.floats(-100, 100), min_size=1, max_size=9))

@@ -21,12 +21,12 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from db.queries.results import results
-from db.schema.connection import reading
-from db.schema.tables import Attempts, Metrics
-from db.store.run_record import RunRecord
-from db.store.store import Store, SubmissionRow, open_store
-from harness.trials.trial import Trial
+from dropbench.db.queries.results import results
+from dropbench.db.schema.connection import reading
+from dropbench.db.schema.tables import Attempts, Metrics
+from dropbench.db.store.run_record import RunRecord
+from dropbench.db.store.store import Store, SubmissionRow, open_store
+from dropbench.harness.trials.trial import Trial
 from tests.patience import PATIENCE
 from tests.requests import named
 

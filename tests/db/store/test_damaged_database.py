@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from db.store.rebuild import rebuild
-from db.store.store import open_store
-from harness.runs.run_directory import RunDirectory
-from harness.trials.trial import Trial
+from dropbench.db.store.rebuild import rebuild
+from dropbench.db.store.store import open_store
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.trials.trial import Trial
 from tests.requests import named
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from db.store.run_record import RunRecord
-from db.store.store import Store, open_store
-from harness.errors import InputError
-from harness.regularizers.spec import RegularizerSpec
-from harness.trials.trial import Trial
+from dropbench.db.store.run_record import RunRecord
+from dropbench.db.store.store import Store, open_store
+from dropbench.harness.errors import InputError
+from dropbench.harness.regularizers.spec import RegularizerSpec
+from dropbench.harness.trials.trial import Trial
 from tests.requests import named
 
 RATIOS = (0.05, 0.1, 0.3, 1)
@@ -182,7 +182,7 @@ def test_numbers_compare_as_numbers(filled: Store, of: tuple[str, tuple[float, .
 
 
 def test_the_suites_that_are_shown_are_those_that_were_not_excluded(filled: Store) -> None:
-    from db.queries.results import results
+    from dropbench.db.queries.results import results
 
     assert {row["suite"] for row in results(filled, ["suite~*/1"])} == {"tables/1"}
     assert {row["suite"] for row in results(filled, ["not", "tables/1"])} == {"tables/0"}

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from db.store.rebuild import rebuild
-from db.store.run_record import read_run_record
-from db.store.store import Store, SubmissionRow, open_store
-from harness.errors import InputError
-from harness.runs.run_directory import RunDirectory, Runs
-from harness.suites.request import read_request, request_files
-from harness.trials.trial import Trial, WeightsRef
+from dropbench.db.store.rebuild import rebuild
+from dropbench.db.store.run_record import read_run_record
+from dropbench.db.store.store import Store, SubmissionRow, open_store
+from dropbench.harness.errors import InputError
+from dropbench.harness.runs.run_directory import RunDirectory, Runs
+from dropbench.harness.suites.request import read_request, request_files
+from dropbench.harness.trials.trial import Trial, WeightsRef
 from tests.requests import named
 
 NOT_REBUILT = ("submissions",)

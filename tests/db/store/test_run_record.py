@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from db.store.run_record import read_run_record
-from harness.errors import InputError
-from harness.runs.run_directory import RunDirectory
-from harness.trials.trial import Trial
+from dropbench.db.store.run_record import read_run_record
+from dropbench.harness.errors import InputError
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.trials.trial import Trial
 from tests.damage import damage
 
 MakeTrial = Callable[..., Trial]

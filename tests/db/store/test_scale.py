@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from db.queries.results import results
-from db.queries.statistics import summarize
-from db.store.run_record import RunRecord
-from db.store.store import Store, SubmissionRow
-from harness.regularizers.spec import complete_spec
-from harness.trials.trial import Trial
+from dropbench.db.queries.results import results
+from dropbench.db.queries.statistics import summarize
+from dropbench.db.store.run_record import RunRecord
+from dropbench.db.store.store import Store, SubmissionRow
+from dropbench.harness.regularizers.spec import complete_spec
+from dropbench.harness.trials.trial import Trial
 from tests.requests import named
 
 Make = Callable[..., Trial]
@@ -57,7 +57,7 @@ def test_any_number_of_ids(store: Store, make_trial: Make) -> None:
 
 
 def test_a_bulk_is_added_in_the_order_it_came(store: Store, make_trial: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("db.store.store.BULK", 7)
+    monkeypatch.setattr("dropbench.db.store.store.BULK", 7)
     trials = [make_trial(seed, data=f"data-{seed % 3}") for seed in range(30)]
     requests = [named(suite, *trials) for suite in ("one", "two")]
     assert store.enqueue(trials, requests).added == [trial.id for trial in trials]

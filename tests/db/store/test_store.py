@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from db.store.run_record import RunRecord
-from db.store.store import Store, SubmissionRow, open_store
-from harness.errors import InputError
-from harness.regularizers.spec import RegularizerSpec
-from harness.trials.trial import TRIAL_STATES, Trial, TrialState, WeightsRef
+from dropbench.db.store.run_record import RunRecord
+from dropbench.db.store.store import Store, SubmissionRow, open_store
+from dropbench.harness.errors import InputError
+from dropbench.harness.regularizers.spec import RegularizerSpec
+from dropbench.harness.trials.trial import TRIAL_STATES, Trial, TrialState, WeightsRef
 from tests.requests import named
 
 Make = Callable[..., Trial]

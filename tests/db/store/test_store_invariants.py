@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from db.store.run_record import RunRecord
-from db.store.store import SubmissionRow, open_store
-from harness.trials.trial import FINAL_STATES, Trial
+from dropbench.db.store.run_record import RunRecord
+from dropbench.db.store.store import SubmissionRow, open_store
+from dropbench.harness.trials.trial import FINAL_STATES, Trial
 from tests.requests import named
 
 SEEDS = st.lists(st.integers(0, 7), max_size=8)

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from db.schema.connection import writing
-from db.schema.tables import Attempts
-from db.store.store import Store, SubmissionRow, open_store
-from harness.trials.trial import Trial
+from dropbench.db.schema.connection import writing
+from dropbench.db.schema.tables import Attempts
+from dropbench.db.store.store import Store, SubmissionRow, open_store
+from dropbench.harness.trials.trial import Trial
 from tests.db.transfer.given import ODD, attempt, outcome
 from tests.requests import named
 

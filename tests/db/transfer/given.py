@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from db.schema.tables import Attempts
-from db.store.run_record import RunRecord
-from db.store.store import Store
-from db.transfer.merge import ImportSummary, transfer
-from db.transfer.source import open_source
-from harness.trials.trial import Trial
+from dropbench.db.schema.tables import Attempts
+from dropbench.db.store.run_record import RunRecord
+from dropbench.db.store.store import Store
+from dropbench.db.transfer.merge import ImportSummary, transfer
+from dropbench.db.transfer.source import open_source
+from dropbench.harness.trials.trial import Trial
 
 Dump = Callable[..., dict[str, set[tuple[Any, ...]]]]
 

@@ -13,11 +13,11 @@ import pandas
 import pytest
 from sqlalchemy import JSON, Table, select
 
-from db.schema.connection import reading
-from db.schema.tables import METADATA
-from db.store.store import Store
-from db.transfer.export import export
-from harness.errors import InputError
+from dropbench.db.schema.connection import reading
+from dropbench.db.schema.tables import METADATA
+from dropbench.db.store.store import Store
+from dropbench.db.transfer.export import export
+from dropbench.harness.errors import InputError
 
 
 def cells_of(table: Table, row: Mapping[str, Any]) -> dict[str, str]:

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
-from db.schema.connection import writing
-from db.schema.tables import REVISION, Trials
-from db.store.store import Store
-from harness.trials.trial import Trial
+from dropbench.db.schema.connection import writing
+from dropbench.db.schema.tables import REVISION, Trials
+from dropbench.db.store.store import Store
+from dropbench.harness.trials.trial import Trial
 from tests.db.conftest import Call
 from tests.db.transfer.given import outcome
 

@@ -12,13 +12,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import insert, select
 
-from db.schema.connection import writing
-from db.schema.tables import Attempts, Submissions
-from db.store.run_record import RunRecord
-from db.store.store import Store, SubmissionRow, open_store
-from db.transfer.merge import messages, transfer
-from db.transfer.source import open_source
-from harness.trials.trial import Trial
+from dropbench.db.schema.connection import writing
+from dropbench.db.schema.tables import Attempts, Submissions
+from dropbench.db.store.run_record import RunRecord
+from dropbench.db.store.store import Store, SubmissionRow, open_store
+from dropbench.db.transfer.merge import messages, transfer
+from dropbench.db.transfer.source import open_source
+from dropbench.harness.trials.trial import Trial
 from tests.db.transfer.given import DAY, Dump, attempt, counts, outcome, put
 from tests.requests import named
 
@@ -160,7 +160,7 @@ def test_conflicts_are_single_lines(source_store: Store, store: Store, make_tria
 def test_an_import_that_was_interrupted(
     source_store: Store, store: Store, make_trial: Callable[..., Trial], dump: Dump, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("db.transfer.merge.BATCH_SIZE", 2)
+    monkeypatch.setattr("dropbench.db.transfer.merge.BATCH_SIZE", 2)
     source_store.record([outcome(make_trial(seed)) for seed in range(7)])
     seen: list[int] = []
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from db.store.run_record import RunRecord
-from db.store.store import Store, SubmissionRow, open_store
-from db.transfer.merge import transfer
-from db.transfer.source import open_source
-from harness.errors import InputError
-from harness.trials.trial import Trial
+from dropbench.db.store.run_record import RunRecord
+from dropbench.db.store.store import Store, SubmissionRow, open_store
+from dropbench.db.transfer.merge import transfer
+from dropbench.db.transfer.source import open_source
+from dropbench.harness.errors import InputError
+from dropbench.harness.trials.trial import Trial
 from tests.requests import named
 
 DAY = "2026-01-01T00:00:00.000+00:00"

@@ -11,23 +11,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from db.schema.connection import connect
-from db.schema.tables import METADATA
-from db.store.run_record import RunRecord
-from db.store.store import Store
-from db.tuning.propose import propose
-from db.tuning.select import PRUNED, Candidate, Selection
-from db.tuning.select import select as select_stored
-from harness.errors import missing_library
-from harness.settings import Settings
-from harness.suites.cell import SuiteOptions
-from harness.suites.request import RequestedCandidate, RequestedCell
-from harness.suites.search_space import Params, Sweep, parse_search, parse_space
-from harness.suites.suite import parse_suite
-from harness.trials.metric import Metric
-from harness.trials.task import spec_of
-from harness.trials.trial import Trial
-from jobs.queue.request import candidate_of
+from dropbench.db.schema.connection import connect
+from dropbench.db.schema.tables import METADATA
+from dropbench.db.store.run_record import RunRecord
+from dropbench.db.store.store import Store
+from dropbench.db.tuning.propose import propose
+from dropbench.db.tuning.select import PRUNED, Candidate, Selection
+from dropbench.db.tuning.select import select as select_stored
+from dropbench.harness.errors import missing_library
+from dropbench.harness.settings import Settings
+from dropbench.harness.suites.cell import SuiteOptions
+from dropbench.harness.suites.request import RequestedCandidate, RequestedCell
+from dropbench.harness.suites.search_space import Params, Sweep, parse_search, parse_space
+from dropbench.harness.suites.suite import parse_suite
+from dropbench.harness.trials.metric import Metric
+from dropbench.harness.trials.task import spec_of
+from dropbench.harness.trials.trial import Trial
+from dropbench.jobs.queue.request import candidate_of
 
 SUITE: dict[str, Any] = {
     "title": "t",

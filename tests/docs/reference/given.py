@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from docs.reference.extend import Extension, extend
-from harness.files import write_atomic, write_json
-from harness.predictions.schema import Header, Kind, Predictions, Ratio
-from harness.predictions.store import predictions_path, write_predictions
-from harness.runs.run_directory import RunDirectory
-from harness.settings import Settings
-from harness.suites.cell import SuiteOptions
-from harness.suites.request import write_request
-from harness.suites.suite import load_suite
-from harness.trials.trial import Trial
-from jobs.queue.request import request_suite
+from dropbench.harness.files import write_atomic, write_json
+from dropbench.harness.predictions.schema import Header, Kind, Predictions, Ratio
+from dropbench.harness.predictions.store import predictions_path, write_predictions
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.settings import Settings
+from dropbench.harness.suites.cell import SuiteOptions
+from dropbench.harness.suites.request import write_request
+from dropbench.harness.suites.suite import load_suite
+from dropbench.harness.trials.trial import Trial
+from dropbench.jobs.queue.request import request_suite
 from tests.db.conftest import ENDED, STARTED
 
 SUITE = "field/vision"

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from db.reference.load import open_reference
 from docs.reference.check import all_equal, of_this_machine, rerun
-from harness.files import write_json
-from harness.runs.run_directory import Runs
-from harness.settings import Settings
-from harness.training.environment import environment
+from dropbench.db.reference.load import open_reference
+from dropbench.harness.files import write_json
+from dropbench.harness.runs.run_directory import Runs
+from dropbench.harness.settings import Settings
+from dropbench.harness.training.environment import environment
 from tests.docs.reference.given import campaign, extended
 
 
@@ -31,7 +31,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_another_processor_explains_differences(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("docs.reference.check.run_trial", lambda directory, settings: {"metrics": {"train/loss": 0.25}})
-    monkeypatch.setattr("harness.training.environment.processor", lambda: "another processor")
+    monkeypatch.setattr("dropbench.harness.training.environment.processor", lambda: "another processor")
     with open_reference(str(file)) as reference:
         assert of_this_machine(reference, Settings(device="cpu")) == []
         outcomes = list(rerun(reference, 10, 0, Settings(device="cpu")))

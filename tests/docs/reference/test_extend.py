@@ -10,23 +10,23 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from db.reference.load import open_reference
-from db.schema.connection import reading
-from db.schema.reference import TABLES, Details, Predicted
-from db.schema.tables import METADATA, Attempts, Configs, Metrics, Trials
-from db.store.run_record import RunRecord
 from docs.reference.extend import editable, packed
 from docs.reference.holes import holes, tables
 from docs.reference.metadata import DESCRIPTIONS
-from harness.errors import InputError
-from harness.files import write_json
-from harness.regularizers.drop import UnitDrop
-from harness.runs.run_directory import RunDirectory
-from harness.settings import Settings
-from harness.suites.cell import SuiteOptions
-from harness.suites.request import RequestedCell, write_request
-from harness.trials.result_versions import ENGINE
-from harness.trials.trial import Trial
+from dropbench.db.reference.load import open_reference
+from dropbench.db.schema.connection import reading
+from dropbench.db.schema.reference import TABLES, Details, Predicted
+from dropbench.db.schema.tables import METADATA, Attempts, Configs, Metrics, Trials
+from dropbench.db.store.run_record import RunRecord
+from dropbench.harness.errors import InputError
+from dropbench.harness.files import write_json
+from dropbench.harness.regularizers.drop import UnitDrop
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.settings import Settings
+from dropbench.harness.suites.cell import SuiteOptions
+from dropbench.harness.suites.request import RequestedCell, write_request
+from dropbench.harness.trials.result_versions import ENGINE
+from dropbench.harness.trials.trial import Trial
 from tests.db.conftest import ENDED
 from tests.docs.reference.given import SUITE, campaign, extended
 from tests.requests import named

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.analysis.trained import Trained
+from dropbench.harness.analysis.trained import Trained
 from tests.harness.analysis.trained_runs import train_small
 
 

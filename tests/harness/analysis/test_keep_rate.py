@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from harness.analysis import ANALYSES
-from harness.analysis.keep_rate import kept_weights
-from harness.analysis.options import Options
-from harness.analysis.trained import Trained
-from harness.regularizers.drop import UnitDrop
-from harness.settings import Settings
+from dropbench.harness.analysis import ANALYSES
+from dropbench.harness.analysis.keep_rate import kept_weights
+from dropbench.harness.analysis.options import Options
+from dropbench.harness.analysis.trained import Trained
+from dropbench.harness.regularizers.drop import UnitDrop
+from dropbench.harness.settings import Settings
 from tests.harness.analysis.trained_runs import make_run, make_trial, train_small
 from tests.harness.given import drop_site, given_drop, site_with
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from harness.analysis import measures
-from harness.seeding import random_subset
+from dropbench.harness.analysis import measures
+from dropbench.harness.seeding import random_subset
 
 
 def attention(seed: int, batch: int, heads: int, queries: int, keys: int, lengths: list[int] | None = None) -> Tensor:

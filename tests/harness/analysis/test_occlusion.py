@@ -11,14 +11,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.analysis import ANALYSES
-from harness.analysis.occlusion import DRAWS, LOSSES, _hide_patches
-from harness.analysis.options import Options
-from harness.analysis.trained import Trained
-from harness.errors import InputError
-from harness.models.attention import attend
-from harness.regularizers.base import Site
-from harness.settings import Settings
+from dropbench.harness.analysis import ANALYSES
+from dropbench.harness.analysis.occlusion import DRAWS, LOSSES, _hide_patches
+from dropbench.harness.analysis.options import Options
+from dropbench.harness.analysis.trained import Trained
+from dropbench.harness.errors import InputError
+from dropbench.harness.models.attention import attend
+from dropbench.harness.regularizers.base import Site
+from dropbench.harness.settings import Settings
 from tests.harness.analysis.trained_runs import make_run, make_trial, train_small
 
 CPU = Settings(device="cpu", threads=1)

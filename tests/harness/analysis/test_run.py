@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from sqlalchemy import select
 
-from db.schema.connection import reading
-from db.schema.tables import Metrics
-from db.store.rebuild import rebuild
-from db.store.run_record import read_run_record
-from db.store.store import open_store
-from harness.analysis import ANALYSES
-from harness.cli.main import run
-from harness.runs.run_directory import RunDirectory
+from dropbench.db.schema.connection import reading
+from dropbench.db.schema.tables import Metrics
+from dropbench.db.store.rebuild import rebuild
+from dropbench.db.store.run_record import read_run_record
+from dropbench.db.store.store import open_store
+from dropbench.harness.analysis import ANALYSES
+from dropbench.harness.cli.main import run
+from dropbench.harness.runs.run_directory import RunDirectory
 from tests.harness.analysis.trained_runs import make_run, make_trial
 from tests.paths import DOCS
 

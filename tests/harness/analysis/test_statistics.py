@@ -11,17 +11,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.analysis import ANALYSES, Findings
-from harness.analysis.options import Options
-from harness.analysis.sparsity import BINS, GrowingHistogram
-from harness.analysis.statistics import AttentionRecorder
-from harness.analysis.trained import Trained
-from harness.attention.reference.sdpa import attention_weights
-from harness.errors import InputError
-from harness.regularizers.base import Site
-from harness.runs.run_directory import RunDirectory
-from harness.settings import Settings
-from harness.trials.alignment import num_mc_samples
+from dropbench.harness.analysis import ANALYSES, Findings
+from dropbench.harness.analysis.options import Options
+from dropbench.harness.analysis.sparsity import BINS, GrowingHistogram
+from dropbench.harness.analysis.statistics import AttentionRecorder
+from dropbench.harness.analysis.trained import Trained
+from dropbench.harness.attention.reference.sdpa import attention_weights
+from dropbench.harness.errors import InputError
+from dropbench.harness.regularizers.base import Site
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.settings import Settings
+from dropbench.harness.trials.alignment import num_mc_samples
 from tests.harness.analysis.trained_runs import make_run, make_trial, train_small
 
 CPU = Settings(device="cpu", threads=1)
@@ -190,8 +190,8 @@ def test_class_attention_is_analyzed_although_not_regularized() -> None:
     """VOLO's class attention has no regularizer, but is a site of the trained model."""
     import timm
 
-    from harness.models.adapter import site_of
-    from harness.models.regularize import bind, find_patches, sites
+    from dropbench.harness.models.adapter import site_of
+    from dropbench.harness.models.regularize import bind, find_patches, sites
 
     with torch.device("meta"):
         model = timm.create_model("volo_d1_224", img_size=64)

@@ -7,13 +7,13 @@ from typing import Any
 
 import torch
 
-from harness.analysis.trained import Trained
-from harness.models.regularize import bind
-from harness.runs.run_directory import RunDirectory
-from harness.settings import Settings
-from harness.training import checkpoint
-from harness.trials.task import TASKS
-from harness.trials.trial import Trial, TrialRequest
+from dropbench.harness.analysis.trained import Trained
+from dropbench.harness.models.regularize import bind
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.settings import Settings
+from dropbench.harness.training import checkpoint
+from dropbench.harness.trials.task import TASKS
+from dropbench.harness.trials.trial import Trial, TrialRequest
 
 _DETR = {
     "image_size": 64, "model.embed_dim": 16, "model.num_heads": 2, "model.feedforward": 32, "model.num_queries": 6,

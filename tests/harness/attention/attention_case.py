@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.attention import dispatch
-from harness.attention.backends import Backend, backend, select_backend
-from harness.attention.call import Call
-from harness.attention.kernels.c_library import build_error, load_library
-from harness.attention.reference.drop_masks import sample_spec
-from harness.attention.reference.units import Rescale, Unit
+from dropbench.harness.attention import dispatch
+from dropbench.harness.attention.backends import Backend, backend, select_backend
+from dropbench.harness.attention.call import Call
+from dropbench.harness.attention.kernels.c_library import build_error, load_library
+from dropbench.harness.attention.reference.drop_masks import sample_spec
+from dropbench.harness.attention.reference.units import Rescale, Unit
 
 needs_compiler = pytest.mark.skipif(load_library("cpu_fused") is None, reason=f"no kernel: {build_error('cpu_fused')}")
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 
-from harness.attention import backends, dispatch
-from harness.attention.backends import backend, select_backend, used_backends
-from harness.attention.call import Call
-from harness.attention.kernels.c_library import load_library
-from harness.errors import InputError
-from harness.models.attention import attend
-from harness.regularizers.base import Site
-from harness.regularizers.spec import build_regularizer
-from harness.settings import BACKENDS, Settings
+from dropbench.harness.attention import backends, dispatch
+from dropbench.harness.attention.backends import backend, select_backend, used_backends
+from dropbench.harness.attention.call import Call
+from dropbench.harness.attention.kernels.c_library import load_library
+from dropbench.harness.errors import InputError
+from dropbench.harness.models.attention import attend
+from dropbench.harness.regularizers.base import Site
+from dropbench.harness.regularizers.spec import build_regularizer
+from dropbench.harness.settings import BACKENDS, Settings
 from tests.harness.attention.attention_case import DROPS, Case, Drop, needs_compiler
 
 
@@ -53,7 +53,7 @@ def test_unsupported_calls_use_eager(monkeypatch: pytest.MonkeyPatch) -> None:
     out = dispatch.drop_attention(Call(case.q, case.k, case.v, trained_mask), case.spec, "renormalize", 0.4)
     assert torch.autograd.grad(out.sum(), trained_mask)[0].abs().sum() > 0
     with backend("triton"):
-        monkeypatch.setattr("harness.attention.kernels.triton_launch.interpreted", lambda: False)
+        monkeypatch.setattr("dropbench.harness.attention.kernels.triton_launch.interpreted", lambda: False)
         assert select_backend(*inputs, "renormalize", None) == "eager"
 
 

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from harness.attention import dispatch
-from harness.attention.call import Call
-from harness.attention.reference.units import Rescale
+from dropbench.harness.attention import dispatch
+from dropbench.harness.attention.call import Call
+from dropbench.harness.attention.reference.units import Rescale
 from tests.harness.attention.attention_case import DROPS, LONG_COLUMNS, Case, Drop, needs_compiler
 
 pytestmark = needs_compiler

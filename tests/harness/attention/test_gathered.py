@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.attention import gathered
-from harness.attention.reference.drop_masks import drop_mask
-from harness.attention.reference.sdpa import sdpa
+from dropbench.harness.attention import gathered
+from dropbench.harness.attention.reference.drop_masks import drop_mask
+from dropbench.harness.attention.reference.sdpa import sdpa
 from tests.harness.attention.attention_case import DROPS, LONG_COLUMNS, Case, needs_compiler
 
 SHAPE = 5, 6, 1, LONG_COLUMNS.seqlen_k

@@ -7,7 +7,7 @@ from typing import Any
 
 from typer.main import get_command
 
-from harness.cli.main import app
+from dropbench.harness.cli.main import app
 
 
 def every_command() -> dict[str, Any]:

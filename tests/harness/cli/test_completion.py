@@ -16,7 +16,7 @@ from tests.paths import ROOT
 PROGRAM = """
 import os, sys
 sys.argv = ["dropbench"]
-from harness.cli.main import main
+from dropbench.harness.cli.main import main
 try:
     main()
 finally:
@@ -104,7 +104,7 @@ def test_completion_loads_no_heavy_library(words: list[str], tmp_path: Path) -> 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 def test_the_script_completes_in_bash(tmp_path: Path) -> None:
     """The script that `--show-completion` prints, with words as bash splits them."""
-    (tmp_path / "dropbench").write_text(f'#!/bin/sh\nexec {sys.executable} -m harness.cli.main "$@"\n')
+    (tmp_path / "dropbench").write_text(f'#!/bin/sh\nexec {sys.executable} -m dropbench.harness.cli.main "$@"\n')
     (tmp_path / "dropbench").chmod(0o755)
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     environment["_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION"] = "1"

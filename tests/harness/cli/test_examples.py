@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.cli.main import run
+from dropbench.harness.cli.main import run
 from tests.harness.cli.every_command import every_command
 
 COMMANDS = every_command()

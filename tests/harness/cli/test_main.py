@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli.main import COMMANDS, hoist_plugins, run
-from harness.registry import load
+from dropbench.harness.cli.main import COMMANDS, hoist_plugins, run
+from dropbench.harness.registry import load
 from tests import forkserver
 from tests.paths import ROOT
 
@@ -39,7 +39,7 @@ def command(*arguments: str, cwd: Path, **environment: str) -> subprocess.Comple
 
 def test_help_names_every_command_and_loads_neither_torch_nor_a_model_library(tmp_path: Path) -> None:
     program = (
-        "import sys; from harness.cli.main import run; code = run(['--help']);"
+        "import sys; from dropbench.harness.cli.main import run; code = run(['--help']);"
         "heavy = {'torch', 'numpy', 'pydantic', 'sqlalchemy', 'submitit', 'yaml', 'timm'} & set(sys.modules);"
         "print('HEAVY', sorted(heavy), code)"
     )
@@ -212,7 +212,7 @@ def test_every_listing_is_json_with_names(kind: str, capsys: pytest.CaptureFixtu
 def test_a_pipe_that_closes_is_no_error(tmp_path: Path, arguments: str, printed: str) -> None:
     (tmp_path / "mine.py").write_text(PLUGIN)
     done = subprocess.run(
-        f"('{sys.executable}' -m harness.cli.main {arguments}; echo $? > code) | head -n 1",
+        f"('{sys.executable}' -m dropbench.harness.cli.main {arguments}; echo $? > code) | head -n 1",
         shell=True,
         capture_output=True,
         text=True,
@@ -228,7 +228,7 @@ def test_a_pipe_that_closes_is_no_error(tmp_path: Path, arguments: str, printed:
 def test_a_full_disk_is_one_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Output to a device that is always full."""
     done = subprocess.run(
-        f"'{sys.executable}' -u -m harness.cli.main list suites --json > /dev/full",
+        f"'{sys.executable}' -u -m dropbench.harness.cli.main list suites --json > /dev/full",
         shell=True,
         capture_output=True,
         text=True,
@@ -270,11 +270,11 @@ def test_help_keeps_brackets(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_table_has_no_import_paths(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["list", "tasks"]) == 0
-    assert "tasks.images" not in capsys.readouterr().out
+    assert "dropbench.tasks.images" not in capsys.readouterr().out
 
 
 def test_an_encoding_without_a_character(tmp_path: Path) -> None:
-    program = "from harness.cli import main; main.run = lambda arguments: print('1 ± −2') or 0; main.main()"
+    program = "from dropbench.harness.cli import main; main.run = lambda arguments: print('1 ± −2') or 0; main.main()"
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "ascii"}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True)
     assert done.stdout == "1 \\xb1 \\u22122\n"

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import EXTRAS, NO_DEPS, missing_library
+from dropbench.harness.errors import EXTRAS, NO_DEPS, missing_library
 from tests.paths import ROOT
 
 PROGRAM = """
 import sys
 sys.modules[sys.argv[1]] = None
 import dropbench
-from harness.cli.main import run
+from dropbench.harness.cli.main import run
 for command in sys.argv[2:]:
     print(command, run(command.split()), file=sys.stderr)
 """
@@ -69,11 +69,11 @@ EVERY_MODEL = """
 import sys
 sys.modules[sys.argv[1]] = None
 import dropbench
-from harness.errors import InputError
-from harness.models.catalog import MODELS
-from harness.settings import Settings
-from harness.trials.task import TASKS
-from harness.trials.trial import TrialRequest
+from dropbench.harness.errors import InputError
+from dropbench.harness.models.catalog import MODELS
+from dropbench.harness.settings import Settings
+from dropbench.harness.trials.task import TASKS
+from dropbench.harness.trials.trial import TrialRequest
 data = dict(pair.split("=") for pair in sys.argv[2:])
 for model in MODELS:
     for task in MODELS.entry(model).facts["tasks"] if model != "transformers-encoder" else ():

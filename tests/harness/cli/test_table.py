@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from harness.cli.table import draw_table, print_items, print_table
-from harness.cli.text_table import TextTable, fit, to_text
+from dropbench.harness.cli.table import draw_table, print_items, print_table
+from dropbench.harness.cli.text_table import TextTable, fit, to_text
 from tests.harness.cli.every_command import every_command
 from tests.paths import ROOT
 
 COMMANDS = every_command()
 HEADER = ["name", "n", "note"]
-IMPORTS = "from harness.cli.table import print_table; from harness.cli.text_table import TextTable"
+IMPORTS = "from dropbench.harness.cli.table import print_table; from dropbench.harness.cli.text_table import TextTable"
 ROWS = [["dropkey", "12", "a"], ["模型", "3", ""]]
 
 
@@ -129,7 +129,7 @@ def test_every_command_prints_json(words: str) -> None:
 
 def test_json_is_utf_8_whatever_the_encoding_of_the_terminal(tmp_path: Path) -> None:
     for encoding in ("ascii", "latin-1"):
-        program = [sys.executable, "-m", "harness.cli.main", "list", "models", "--json"]
+        program = [sys.executable, "-m", "dropbench.harness.cli.main", "list", "models", "--json"]
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": encoding}
         done = subprocess.run(program, capture_output=True, env=environment, cwd=tmp_path, check=True)
         helps = [item["help"] for item in json.loads(done.stdout.decode("utf-8"))]

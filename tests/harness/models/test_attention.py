@@ -9,10 +9,16 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from harness.attention.reference.sdpa import additive, allowed_keys, attention_weights, masked_softmax, with_causal
-from harness.attention.reference.units import Unit
-from harness.models.attention import attend
-from harness.regularizers.base import Site
+from dropbench.harness.attention.reference.sdpa import (
+    additive,
+    allowed_keys,
+    attention_weights,
+    masked_softmax,
+    with_causal,
+)
+from dropbench.harness.attention.reference.units import Unit
+from dropbench.harness.models.attention import attend
+from dropbench.harness.regularizers.base import Site
 from tests.covering import each_pair
 from tests.harness.given import drop_site, given_drop, site_with
 

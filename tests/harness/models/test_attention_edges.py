@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from harness.attention.reference.units import Rescale, Unit
-from harness.models.attention import attend
+from dropbench.harness.attention.reference.units import Rescale, Unit
+from dropbench.harness.models.attention import attend
 from tests.covering import each_pair
 from tests.harness.given import TOKENS, drop_site, given_drop, masks, qkv, site_of, site_with
 

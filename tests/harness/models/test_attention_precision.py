@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.attention import gathered
-from harness.attention.backends import backend
-from harness.attention.reference.units import Rescale, Unit
-from harness.models.attention import attend
-from harness.regularizers.base import Site
+from dropbench.harness.attention import gathered
+from dropbench.harness.attention.backends import backend
+from dropbench.harness.attention.reference.units import Rescale, Unit
+from dropbench.harness.models.attention import attend
+from dropbench.harness.regularizers.base import Site
 from tests.covering import each_pair
 from tests.harness.attention.attention_case import needs_compiler, needs_triton
 from tests.harness.attention.reference import scalar_loops

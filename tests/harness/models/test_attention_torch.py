@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from harness.attention.reference.units import Rescale, Unit
-from harness.models.attention import attend
-from harness.regularizers.base import Site
+from dropbench.harness.attention.reference.units import Rescale, Unit
+from dropbench.harness.models.attention import attend
+from dropbench.harness.regularizers.base import Site
 from tests.covering import each_pair
 from tests.harness.given import TOKENS, drop_site, masks, qkv, site_of
 

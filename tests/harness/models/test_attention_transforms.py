@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from harness.attention.backends import backend, used_backends
-from harness.attention.reference.units import Rescale, Unit
-from harness.models.attention import attend
-from harness.regularizers.base import Site
+from dropbench.harness.attention.backends import backend, used_backends
+from dropbench.harness.attention.reference.units import Rescale, Unit
+from dropbench.harness.models.attention import attend
+from dropbench.harness.regularizers.base import Site
 from tests.covering import each_pair
 from tests.harness.attention.attention_case import needs_compiler
 from tests.harness.attention.reference import scalar_loops

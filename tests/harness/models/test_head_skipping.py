@@ -10,10 +10,10 @@ import torch
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
-from adapters.text.text_transformer import Encoder, TextOptions
-from adapters.vision.t2t_vit import build_t2t_vit
-from harness.models import head_skipping
-from harness.models.regularize import bind, watch
+from dropbench.adapters.text.text_transformer import Encoder, TextOptions
+from dropbench.adapters.vision.t2t_vit import build_t2t_vit
+from dropbench.harness.models import head_skipping
+from dropbench.harness.models.regularize import bind, watch
 
 Model = tuple[nn.Module, Callable[[nn.Module], Tensor]]
 

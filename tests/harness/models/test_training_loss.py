@@ -13,9 +13,9 @@ from torch.nn.functional import cross_entropy, kl_div
 from torch.utils.checkpoint import checkpoint
 
 from dropbench import regularize, training_loss, unregularize
-from harness.errors import InputError
-from harness.regularizers.auxiliary_loss import MAX_PENDING
-from harness.regularizers.spec import build_regularizer
+from dropbench.harness.errors import InputError
+from dropbench.harness.regularizers.auxiliary_loss import MAX_PENDING
+from dropbench.harness.regularizers.spec import build_regularizer
 
 WARNING = r"r-drop, alpha 1, constant changes the loss: .* by `dropbench.training_loss\(model, forward, batch\)`"
 

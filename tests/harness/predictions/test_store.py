@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from harness.errors import InputError
-from harness.predictions import store
-from harness.predictions.recorder import rounded, shortest
-from harness.predictions.schema import Header, Predictions, Ratio, content_id, unique_ids
-from harness.predictions.store import predictions_path, read_predictions, write_predictions
+from dropbench.harness.errors import InputError
+from dropbench.harness.predictions import store
+from dropbench.harness.predictions.recorder import rounded, shortest
+from dropbench.harness.predictions.schema import Header, Predictions, Ratio, content_id, unique_ids
+from dropbench.harness.predictions.store import predictions_path, read_predictions, write_predictions
 
 HEADER = Header(
     format=1,

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from harness.models.attention import attend
-from harness.regularizers.base import Regularizer, Site
-from harness.regularizers.passes import Passes
-from harness.regularizers.schedules import constant
+from dropbench.harness.models.attention import attend
+from dropbench.harness.regularizers.base import Regularizer, Site
+from dropbench.harness.regularizers.passes import Passes
+from dropbench.harness.regularizers.schedules import constant
 
 BATCH, TOKENS, HEADS, SIZE, CLASSES = 3, 10, 2, 4, 3
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import yaml
 
-from harness.errors import InputError
-from harness.registry import Entry
-from harness.regularizers import REGULARIZERS
-from harness.regularizers.cards import Card, find_card
-from harness.regularizers.presets import Unregularized
-from harness.regularizers.spec import build_regularizer, describe_parameters, parse_spec
+from dropbench.harness.errors import InputError
+from dropbench.harness.registry import Entry
+from dropbench.harness.regularizers import REGULARIZERS
+from dropbench.harness.regularizers.cards import Card, find_card
+from dropbench.harness.regularizers.presets import Unregularized
+from dropbench.harness.regularizers.spec import build_regularizer, describe_parameters, parse_spec
 
 OTHER_DEFAULTS = ("dropkey", "dropkey-block", "dropkey-cross", "dropattention-c", "dropattention-e")
 """Regularizers with other defaults than the source."""
@@ -42,7 +42,8 @@ def test_every_regularizer_has_a_card_whose_values_build_it(name: str) -> None:
 
 
 def test_cards_are_read_without_torch() -> None:
-    program = "import sys; from harness.regularizers.cards import find_card; find_card('dropkey'); print(*sys.modules)"
+    program = "import sys; from dropbench.harness.regularizers.cards import find_card; find_card('dropkey');"
+    program += "print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert not {"torch", "numpy"} & {*done.stdout.split()}
 

@@ -9,15 +9,15 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor, nn
 
-from harness.attention.call import Call
-from harness.errors import InputError
-from harness.models.regularize import regularize
-from harness.regularizers.around import AroundAttention, Attention, PlainAttention
-from harness.regularizers.base import Regularizer, Site, SiteKind, Stage
-from harness.regularizers.composition import Composition, Part
-from harness.regularizers.drop import AttentionDrop
-from harness.regularizers.methods.logits import LogitNoise
-from harness.regularizers.methods.outputs import StochasticDepth
+from dropbench.harness.attention.call import Call
+from dropbench.harness.errors import InputError
+from dropbench.harness.models.regularize import regularize
+from dropbench.harness.regularizers.around import AroundAttention, Attention, PlainAttention
+from dropbench.harness.regularizers.base import Regularizer, Site, SiteKind, Stage
+from dropbench.harness.regularizers.composition import Composition, Part
+from dropbench.harness.regularizers.drop import AttentionDrop
+from dropbench.harness.regularizers.methods.logits import LogitNoise
+from dropbench.harness.regularizers.methods.outputs import StochasticDepth
 
 
 class OutputDrop(PlainAttention):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from harness.models.attention import attend
-from harness.regularizers.base import Site
-from harness.regularizers.schedules import constant
-from harness.regularizers.spec import build_regularizer
+from dropbench.harness.models.attention import attend
+from dropbench.harness.regularizers.base import Site
+from dropbench.harness.regularizers.schedules import constant
+from dropbench.harness.regularizers.spec import build_regularizer
 from tests.covering import each_pair
 from tests.harness.regularizers.methods import reference
 

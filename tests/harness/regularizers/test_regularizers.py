@@ -15,12 +15,12 @@ from pydantic import ValidationError
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from harness.models.attention import attend
-from harness.regularizers import REGULARIZERS
-from harness.regularizers.base import Regularizer, Site
-from harness.regularizers.drop import AttentionDrop
-from harness.regularizers.spec import build_regularizer
-from harness.trials.plugins import load_plugins
+from dropbench.harness.models.attention import attend
+from dropbench.harness.regularizers import REGULARIZERS
+from dropbench.harness.regularizers.base import Regularizer, Site
+from dropbench.harness.regularizers.drop import AttentionDrop
+from dropbench.harness.regularizers.spec import build_regularizer
+from dropbench.harness.trials.plugins import load_plugins
 from tests.covering import cover, pairwise
 from tests.harness.given import site_with
 from tests.paths import DOCS, ROOT

@@ -6,8 +6,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from harness.errors import InputError
-from harness.regularizers.schedules import SCHEDULES
+from dropbench.harness.errors import InputError
+from dropbench.harness.regularizers.schedules import SCHEDULES
 
 DEPTHS = st.integers(1, 40)
 RATIOS = st.floats(0.0, 0.999)

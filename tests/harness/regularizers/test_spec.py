@@ -11,13 +11,13 @@ from hypothesis import given
 from pydantic import Field
 from torch import Tensor
 
-from harness.attention.call import Call
-from harness.attention.reference.units import Rescale, Unit
-from harness.errors import InputError
-from harness.regularizers import REGULARIZERS
-from harness.regularizers.base import Site
-from harness.regularizers.drop import AttentionDrop, UnitDrop
-from harness.regularizers.spec import (
+from dropbench.harness.attention.call import Call
+from dropbench.harness.attention.reference.units import Rescale, Unit
+from dropbench.harness.errors import InputError
+from dropbench.harness.regularizers import REGULARIZERS
+from dropbench.harness.regularizers.base import Site
+from dropbench.harness.regularizers.drop import AttentionDrop, UnitDrop
+from dropbench.harness.regularizers.spec import (
     ParsedSpec,
     Scalar,
     build_regularizer,

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.runs import lease
-from harness.runs.lease import LEASE_TIMEOUT_S, Lease, SupersededError, holder
-from harness.runs.run_directory import RunDirectory
+from dropbench.harness.runs import lease
+from dropbench.harness.runs.lease import LEASE_TIMEOUT_S, Lease, SupersededError, holder
+from dropbench.harness.runs.run_directory import RunDirectory
 
 
 @pytest.fixture

@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 from torch import nn
 
-from harness.errors import InputError, Interrupted
-from harness.predictions.store import predictions_path
-from harness.runs.predictions import load_predictions
-from harness.runs.run_directory import RunDirectory
-from harness.settings import Settings
-from harness.training.engine import run_trial
-from harness.trials.task import TASKS, Split
-from harness.trials.trial import Trial, TrialRequest
-from tasks.images.image_classification import ImageClassification
+from dropbench.harness.errors import InputError, Interrupted
+from dropbench.harness.predictions.store import predictions_path
+from dropbench.harness.runs.predictions import load_predictions
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.settings import Settings
+from dropbench.harness.training.engine import run_trial
+from dropbench.harness.trials.task import TASKS, Split
+from dropbench.harness.trials.trial import Trial, TrialRequest
+from dropbench.tasks.images.image_classification import ImageClassification
 from tests.paths import ROOT
 from tests.patience import PATIENCE
 

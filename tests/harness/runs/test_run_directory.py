@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.errors import InputError
-from harness.files import atomic_file, write_atomic
-from harness.regularizers.spec import complete_spec
-from harness.runs.run_directory import RunDirectory, Runs
-from harness.trials.trial import DataRef, Trial
+from dropbench.harness.errors import InputError
+from dropbench.harness.files import atomic_file, write_atomic
+from dropbench.harness.regularizers.spec import complete_spec
+from dropbench.harness.runs.run_directory import RunDirectory, Runs
+from dropbench.harness.trials.trial import DataRef, Trial
 
 
 def make(runs: Path, seed: int = 0) -> RunDirectory:
@@ -77,7 +77,7 @@ def test_one_worker_holds_a_directory_until_its_process_ends(tmp_path: Path) -> 
     directory = make(tmp_path)
     assert not directory.locked()
     program = (
-        "import sys, time; from pathlib import Path; from harness.runs.run_directory import RunDirectory\n"
+        "import sys, time; from pathlib import Path; from dropbench.harness.runs.run_directory import RunDirectory\n"
         "with RunDirectory(Path(sys.argv[1])).lock() as mine: print(mine, flush=True); time.sleep(600)"
     )
     holder = subprocess.Popen([sys.executable, "-c", program, str(directory.path)], stdout=subprocess.PIPE, text=True)
@@ -98,7 +98,7 @@ def test_one_worker_holds_a_directory_until_its_process_ends(tmp_path: Path) -> 
 def test_looking_at_a_lock_never_keeps_a_worker_out(tmp_path: Path) -> None:
     directory = make(tmp_path)
     program = (
-        "import sys, time; from pathlib import Path; from harness.runs.run_directory import RunDirectory\n"
+        "import sys, time; from pathlib import Path; from dropbench.harness.runs.run_directory import RunDirectory\n"
         "d = RunDirectory(Path(sys.argv[1]))\nprint('on', flush=True)\nwhile True: d.locked(); time.sleep(0.001)"
     )
     with directory.lock():

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from harness.regularizers import REGULARIZERS
-from harness.regularizers.cards import find_card
-from harness.regularizers.spec import complete_spec, parse_spec
-from harness.suites.card_rows import with_card_rows
-from harness.suites.cell import Cell, SuiteOptions
-from harness.suites.schema import Row
-from harness.suites.suite import load_suite, suite_names
+from dropbench.harness.regularizers import REGULARIZERS
+from dropbench.harness.regularizers.cards import find_card
+from dropbench.harness.regularizers.spec import complete_spec, parse_spec
+from dropbench.harness.suites.card_rows import with_card_rows
+from dropbench.harness.suites.cell import Cell, SuiteOptions
+from dropbench.harness.suites.schema import Row
+from dropbench.harness.suites.suite import load_suite, suite_names
 
 FIELD = [name for name in suite_names() if name.startswith("field/")]
 

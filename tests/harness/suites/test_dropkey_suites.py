@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from harness.analysis.occlusion import LOSSES
-from harness.suites.cell import SuiteOptions
-from harness.suites.suite import load_suite
+from dropbench.harness.analysis.occlusion import LOSSES
+from dropbench.harness.suites.cell import SuiteOptions
+from dropbench.harness.suites.suite import load_suite
 
 TABLES = {
     "table1": """

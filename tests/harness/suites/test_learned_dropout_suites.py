@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness.suites.cell import SuiteOptions
-from harness.suites.suite import load_suite
+from dropbench.harness.suites.cell import SuiteOptions
+from dropbench.harness.suites.suite import load_suite
 
 SHIFT_0 = (2.937, 3.384, 0.6167, 15_335_424)
 BASELINE = (2.845, 3.475, None, 15_441_192)

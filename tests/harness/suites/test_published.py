@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from harness.cli.main import run
-from harness.suites.suite import load_suite, suite_names
-from jobs.cli.listing import list_items
+from dropbench.harness.cli.main import run
+from dropbench.harness.suites.suite import load_suite, suite_names
+from dropbench.jobs.cli.listing import list_items
 
 SOURCES = {"dropkey": "000_*.txt", "dropattention": "001_*.txt", "learned-dropout": "002_*.txt"}
 DROPATTENTION = {

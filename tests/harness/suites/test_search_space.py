@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.errors import InputError
-from harness.suites.cell import SuiteOptions
-from harness.suites.search_space import Range, Search, Sweep, parse_search, parse_space
-from harness.suites.suite import Suite, load_suite, parse_suite
+from dropbench.harness.errors import InputError
+from dropbench.harness.suites.cell import SuiteOptions
+from dropbench.harness.suites.search_space import Range, Search, Sweep, parse_search, parse_space
+from dropbench.harness.suites.suite import Suite, load_suite, parse_suite
 
 SMALL: dict[str, Any] = {
     "title": "t",

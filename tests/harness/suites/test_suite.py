@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import yaml
 
-from harness.errors import InputError
-from harness.settings import Settings
-from harness.suites.cell import Cell, SuiteOptions
-from harness.suites.search_space import parse_space
-from harness.suites.suite import load_suite, parse_suite, suite_names
-from jobs.queue.request import request_suite
+from dropbench.harness.errors import InputError
+from dropbench.harness.settings import Settings
+from dropbench.harness.suites.cell import Cell, SuiteOptions
+from dropbench.harness.suites.search_space import parse_space
+from dropbench.harness.suites.suite import load_suite, parse_suite, suite_names
+from dropbench.jobs.queue.request import request_suite
 
 SMALL: dict[str, Any] = {
     "title": "t",

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import InputError
-from harness.suites.cell import SuiteOptions
-from harness.suites.suite import load_suite
+from dropbench.harness.errors import InputError
+from dropbench.harness.suites.cell import SuiteOptions
+from dropbench.harness.suites.suite import load_suite
 
 VALID = """\
 title: A table

@@ -8,17 +8,17 @@ from typing import Any, ClassVar
 
 import pytest
 
-from harness.errors import InputError
-from harness.registry import Entry
-from harness.regularizers import REGULARIZERS
-from harness.regularizers.cards import find_card
-from harness.regularizers.presets import Unregularized
-from harness.regularizers.spec import build_regularizer, complete_spec, parse_spec, strengths
-from harness.suites.cell import Cell, SuiteOptions
-from harness.suites.schema import Preset
-from harness.suites.search_space import parse_space
-from harness.suites.suite import Suite, load_suite, parse_suite
-from harness.suites.tuning import declared_tuning
+from dropbench.harness.errors import InputError
+from dropbench.harness.registry import Entry
+from dropbench.harness.regularizers import REGULARIZERS
+from dropbench.harness.regularizers.cards import find_card
+from dropbench.harness.regularizers.presets import Unregularized
+from dropbench.harness.regularizers.spec import build_regularizer, complete_spec, parse_spec, strengths
+from dropbench.harness.suites.cell import Cell, SuiteOptions
+from dropbench.harness.suites.schema import Preset
+from dropbench.harness.suites.search_space import parse_space
+from dropbench.harness.suites.suite import Suite, load_suite, parse_suite
+from dropbench.harness.suites.tuning import declared_tuning
 from tests.harness.suites.test_suite import SMALL
 
 LR = 0.0005

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from harness.errors import InputError, Interrupted
-from harness.runs.run_directory import RunDirectory
-from harness.training import checkpoint
-from harness.trials.trial import Trial
+from dropbench.harness.errors import InputError, Interrupted
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.training import checkpoint
+from dropbench.harness.trials.trial import Trial
 from tests.damage import damage
 from tests.harness.training.test_engine import make
 from tests.training import after, run

@@ -14,12 +14,18 @@ import pytest
 import torch
 from torch.utils.data import Dataset
 
-from harness.errors import InputError
-from harness.settings import Settings
-from harness.training import data_loading as module
-from harness.training.data_loading import SplitBatches, StepBatches, max_workers_in_memory, prefetch, spare_cores
-from harness.trials.task import TASKS, Task
-from harness.trials.trial import TrialRequest
+from dropbench.harness.errors import InputError
+from dropbench.harness.settings import Settings
+from dropbench.harness.training import data_loading as module
+from dropbench.harness.training.data_loading import (
+    SplitBatches,
+    StepBatches,
+    max_workers_in_memory,
+    prefetch,
+    spare_cores,
+)
+from dropbench.harness.trials.task import TASKS, Task
+from dropbench.harness.trials.trial import TrialRequest
 from tests.patience import wait
 
 CPU, OTHER = torch.device("cpu"), torch.device("meta")

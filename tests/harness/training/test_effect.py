@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.attention.call import Call
-from harness.errors import InputError
-from harness.regularizers import REGULARIZERS
-from harness.regularizers.around import AroundAttention, Attention
-from harness.regularizers.base import RATIO, Site, Stage
-from harness.regularizers.drop import AttentionDrop
-from harness.training import engine
+from dropbench.harness.attention.call import Call
+from dropbench.harness.errors import InputError
+from dropbench.harness.regularizers import REGULARIZERS
+from dropbench.harness.regularizers.around import AroundAttention, Attention
+from dropbench.harness.regularizers.base import RATIO, Site, Stage
+from dropbench.harness.regularizers.drop import AttentionDrop
+from dropbench.harness.training import engine
 from tests.harness.training.test_regularization import make
 from tests.training import curve, run
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import torch
 
-from harness.attention.kernels.c_library import load_library
-from harness.errors import Diverged, InputError, Interrupted
-from harness.runs.run_directory import RunDirectory
-from harness.settings import Settings
-from harness.training import checkpoint
-from harness.trials.task import TASKS
-from harness.trials.trial import Trial, TrialRequest
+from dropbench.harness.attention.kernels.c_library import load_library
+from dropbench.harness.errors import Diverged, InputError, Interrupted
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.settings import Settings
+from dropbench.harness.training import checkpoint
+from dropbench.harness.trials.task import TASKS
+from dropbench.harness.trials.trial import Trial, TrialRequest
 from tests.patience import PATIENCE
 from tests.training import after, assert_resumes, curve, run
 
@@ -224,8 +224,9 @@ def test_two_processes_train_what_one_does(tmp_path: Path) -> None:
     alone = run(tmp_path / "alone", trial)
     directory = RunDirectory.create(tmp_path / "pair", trial)
     program = (
-        "import sys, json; from pathlib import Path; from harness.training.engine import run_trial;"
-        "from harness.runs.run_directory import RunDirectory; from harness.settings import Settings;"
+        "import sys, json; from pathlib import Path; from dropbench.harness.training.engine import run_trial;"
+        "from dropbench.harness.runs.run_directory import RunDirectory;"
+        "from dropbench.harness.settings import Settings;"
         "d = RunDirectory(Path(sys.argv[1]));"
         "r = run_trial(d, Settings(runs=d.path.parent, device='cpu', threads=1));"
         "import torch.distributed as dist;"

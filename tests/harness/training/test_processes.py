@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from harness.runs.run_directory import RunDirectory
-from harness.trials.trial import Trial
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.trials.trial import Trial
 from tests.harness.training.test_regularization import CERTAIN, COMPOSITION, VISION, make
 from tests.patience import PATIENCE
 from tests.training import run
@@ -20,10 +20,10 @@ PROGRAM = """
 import json, sys
 from pathlib import Path
 import torch.distributed as dist
-from harness.regularizers.methods.layers import LayerDrop
-from harness.runs.run_directory import RunDirectory
-from harness.settings import Settings
-from harness.training.engine import run_trial
+from dropbench.harness.regularizers.methods.layers import LayerDrop
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.settings import Settings
+from dropbench.harness.training.engine import run_trial
 
 draws, run_layer = [], LayerDrop.run_layer
 

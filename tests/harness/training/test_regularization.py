@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 import torch
 
-from harness.errors import InputError
-from harness.regularizers.spec import parse_spec
-from harness.runs.run_directory import RunDirectory
-from harness.settings import Settings
-from harness.training.trainer import Trainer
-from harness.trials.task import TASKS, Task
-from harness.trials.trial import Trial, TrialRequest
+from dropbench.harness.errors import InputError
+from dropbench.harness.regularizers.spec import parse_spec
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.settings import Settings
+from dropbench.harness.training.trainer import Trainer
+from dropbench.harness.trials.task import TASKS, Task
+from dropbench.harness.trials.trial import Trial, TrialRequest
 from tests.patience import PATIENCE
 from tests.training import assert_resumes, curve, run
 
@@ -71,9 +71,9 @@ def small(regularizer: str) -> Trial:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from harness.runs.run_directory import RunDirectory
-from harness.settings import Settings
-from harness.training.engine import run_trial
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.settings import Settings
+from dropbench.harness.training.engine import run_trial
 
 directory = RunDirectory(Path(sys.argv[1]))
 calls = iter(range(10**6))

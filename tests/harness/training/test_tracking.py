@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from harness.cli.main import run as command
-from harness.errors import InputError, Interrupted
-from harness.runs.run_directory import RunDirectory
-from harness.settings import Settings
-from harness.training.engine import run_trial
-from harness.training.tracking import checked_trackers
-from harness.trials.task import TASKS
-from harness.trials.trial import Trial, TrialRequest
+from dropbench.harness.cli.main import run as command
+from dropbench.harness.errors import InputError, Interrupted
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.settings import Settings
+from dropbench.harness.training.engine import run_trial
+from dropbench.harness.training.tracking import checked_trackers
+from dropbench.harness.trials.task import TASKS
+from dropbench.harness.trials.trial import Trial, TrialRequest
 
 
 @pytest.fixture(scope="module")

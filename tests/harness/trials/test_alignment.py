@@ -11,20 +11,20 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.attention.call import Call
-from harness.errors import InputError, Interrupted
-from harness.models.catalog import MODELS
-from harness.models.regularize import bind, sites
-from harness.regularizers.base import Site
-from harness.regularizers.drop import UnitDrop
-from harness.regularizers.spec import complete_spec
-from harness.runs.run_directory import RunDirectory
-from harness.settings import Settings
-from harness.training import checkpoint
-from harness.training.monte_carlo import monte_carlo
-from harness.trials.alignment import MAX_DRAWS, base_trial, num_mc_samples, validate_alignment
-from harness.trials.task import TASKS
-from harness.trials.trial import Trial, TrialRequest
+from dropbench.harness.attention.call import Call
+from dropbench.harness.errors import InputError, Interrupted
+from dropbench.harness.models.catalog import MODELS
+from dropbench.harness.models.regularize import bind, sites
+from dropbench.harness.regularizers.base import Site
+from dropbench.harness.regularizers.drop import UnitDrop
+from dropbench.harness.regularizers.spec import complete_spec
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.settings import Settings
+from dropbench.harness.training import checkpoint
+from dropbench.harness.training.monte_carlo import monte_carlo
+from dropbench.harness.trials.alignment import MAX_DRAWS, base_trial, num_mc_samples, validate_alignment
+from dropbench.harness.trials.task import TASKS
+from dropbench.harness.trials.trial import Trial, TrialRequest
 from tests.training import after, curve, run
 
 OPTIONS = {

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from harness.trials.metric import Metric, MetricName
+from dropbench.harness.trials.metric import Metric, MetricName
 
 
 @pytest.mark.parametrize(

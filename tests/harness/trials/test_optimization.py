@@ -11,8 +11,8 @@ from accelerate import Accelerator
 from accelerate.optimizer import AcceleratedOptimizer
 from torch import nn
 
-from harness.trials.optimization import build_optimizer, clip_gradients, learning_rate, set_rate
-from harness.trials.recipe import Recipe
+from dropbench.harness.trials.optimization import build_optimizer, clip_gradients, learning_rate, set_rate
+from dropbench.harness.trials.recipe import Recipe
 
 
 def test_warm_up_rises_in_a_line_and_the_cosine_falls_to_the_least_rate() -> None:

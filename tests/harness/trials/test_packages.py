@@ -10,20 +10,20 @@ from typing import Any
 
 import pytest
 
-from harness import registry
-from harness.errors import InputError
-from harness.regularizers import REGULARIZERS
-from harness.runs.run_directory import RunDirectory
-from harness.settings import Settings
-from harness.trials.plugins import package_digest
-from harness.trials.task import TASKS
-from harness.trials.trial import Trial, TrialRequest
-from jobs.worker.worker import _train
-from tasks.data import DATASETS, locate, read_any
+from dropbench.harness import registry
+from dropbench.harness.errors import InputError
+from dropbench.harness.regularizers import REGULARIZERS
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.settings import Settings
+from dropbench.harness.trials.plugins import package_digest
+from dropbench.harness.trials.task import TASKS
+from dropbench.harness.trials.trial import Trial, TrialRequest
+from dropbench.jobs.worker.worker import _train
+from dropbench.tasks.data import DATASETS, locate, read_any
 
 PACKAGE = """
-from harness.regularizers.drop import UnitDrop
-from tasks.data import DATASETS
+from dropbench.harness.regularizers.drop import UnitDrop
+from dropbench.tasks.data import DATASETS
 
 class Near(UnitDrop):
     "Version 1."

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli.main import run
+from dropbench.harness.cli.main import run
 from tests.docs.test_plug_ins import TEXT, write_data
 from tests.harness.trials.test_plugins import restored  # noqa: F401 - used by pytest
 

@@ -11,26 +11,26 @@ from typing import Any
 
 import pytest
 
-from harness.analysis import ANALYSES
-from harness.cli.main import run
-from harness.errors import InputError
-from harness.models.catalog import MODELS
-from harness.registry import PLUGIN_MODULES, Registry
-from harness.regularizers import REGULARIZERS
-from harness.regularizers.schedules import SCHEDULES
-from harness.settings import Settings
-from harness.trials import plugins
-from harness.trials.plugins import load_plugins, make_trials, plugin_digests
-from harness.trials.task import TASKS, spec_of
-from harness.trials.trial import Trial, TrialRequest
-from tasks.data import DATASETS, locate
-from tasks.data.synthetic_cache import cache_folder
+from dropbench.harness.analysis import ANALYSES
+from dropbench.harness.cli.main import run
+from dropbench.harness.errors import InputError
+from dropbench.harness.models.catalog import MODELS
+from dropbench.harness.registry import PLUGIN_MODULES, Registry
+from dropbench.harness.regularizers import REGULARIZERS
+from dropbench.harness.regularizers.schedules import SCHEDULES
+from dropbench.harness.settings import Settings
+from dropbench.harness.trials import plugins
+from dropbench.harness.trials.plugins import load_plugins, make_trials, plugin_digests
+from dropbench.harness.trials.task import TASKS, spec_of
+from dropbench.harness.trials.trial import Trial, TrialRequest
+from dropbench.tasks.data import DATASETS, locate
+from dropbench.tasks.data.synthetic_cache import cache_folder
 
 REGISTRIES: tuple[Registry[Any], ...] = (REGULARIZERS, ANALYSES, MODELS, TASKS, SCHEDULES, DATASETS)
 SET = """
 import numpy as np
-from tasks.data import DATASETS, Dataset, Layout
-from tasks.data.classification import TextClassificationData, TextSplit
+from dropbench.tasks.data import DATASETS, Dataset, Layout
+from dropbench.tasks.data.classification import TextClassificationData, TextSplit
 
 def read(source):
     texts = source.files[0].read_text().splitlines()
@@ -44,8 +44,8 @@ DATASETS.add("mine", Dataset(
 ))
 """
 TASK = """
-from harness.trials.task import TASKS
-from tasks.images.image_classification import ImageClassification
+from dropbench.harness.trials.task import TASKS
+from dropbench.tasks.images.image_classification import ImageClassification
 
 @TASKS.register("negative")
 class Negative(ImageClassification):
@@ -54,10 +54,10 @@ class Negative(ImageClassification):
 """
 BROKEN = """
 from dropbench import REGULARIZERS, Regularizer
-from harness.analysis import ANALYSES
-from harness.models.catalog import MODELS
-from harness.trials.task import TASKS
-from tasks.data import DATASETS
+from dropbench.harness.analysis import ANALYSES
+from dropbench.harness.models.catalog import MODELS
+from dropbench.harness.trials.task import TASKS
+from dropbench.tasks.data import DATASETS
 
 @REGULARIZERS.register("partly")
 class Partly(Regularizer):
@@ -134,10 +134,11 @@ def test_only_regular_files_are_opened(path: Path) -> None:
 def test_built_in_entries_belong_to_no_plug_in(tmp_path: Path) -> None:
     """In a process of its own: the plug-in must be the first to import the registries."""
     (tmp_path / "my.py").write_text(
-        "import harness.trials.task, harness.regularizers.schedules, harness.models.catalog"
+        "import dropbench.harness.trials.task, dropbench.harness.regularizers.schedules\n"
+        "import dropbench.harness.models.catalog"
     )
     program = (
-        "from pathlib import Path; from harness.trials.plugins import BUILT_IN, load_plugins;"
+        "from pathlib import Path; from dropbench.harness.trials.plugins import BUILT_IN, load_plugins;"
         "load_plugins([Path('my.py')]); print({r.entry(name).plugin for r in BUILT_IN for name in r})"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -157,7 +158,7 @@ def test_built_in_entries_belong_to_no_plug_in(tmp_path: Path) -> None:
         (["--regularizer", "partly"], "regularizer 'partly': class Partly in FILE has no method attend: implement it"),
         (["--task", "five"], "task 'five': expected a Task with `metrics = (Metric(…), …)`, got 5"),
         (["--task", "gone"], "task 'gone': cannot load nowhere:it"),
-        (["--data", "five"], "data 'five': expected a tasks.data.Dataset, got 5"),
+        (["--data", "five"], "data 'five': expected a dropbench.tasks.data.Dataset, got 5"),
         (["--data", "gone"], "data 'gone': cannot load nowhere:it"),
     ],
 )
@@ -197,7 +198,7 @@ def test_commands_for_data_know_the_set_of_a_plug_in(
     assert states["mine"] == "ready"
     plugin(SET.replace("return TextClassificationData", "return 5; TextClassificationData"))
     assert run(["data", "check", "mine", *option]) == 2
-    assert "returned int: expected a tasks.data.read.Data" in capsys.readouterr().err
+    assert "returned int: expected a dropbench.tasks.data.read.Data" in capsys.readouterr().err
 
 
 def test_a_changed_reader_is_another_trial_with_other_caches(plugin: Callable[[str], Path], tmp_path: Path) -> None:
@@ -217,7 +218,8 @@ def test_a_changed_reader_is_another_trial_with_other_caches(plugin: Callable[[s
 
 
 def test_a_changed_schedule_is_another_trial(plugin: Callable[[str], Path]) -> None:
-    text = "from harness.regularizers.schedules import SCHEDULES\n@SCHEDULES.register('flat')\ndef flat(*a): return "
+    text = "from dropbench.harness.regularizers.schedules import SCHEDULES\n"
+    text += "@SCHEDULES.register('flat')\ndef flat(*a): return "
     trials = []
     for value in ("0.1", "0.2"):
         plugin(text + value)
@@ -230,7 +232,7 @@ def test_two_files_of_one_name_are_refused(tmp_path: Path) -> None:
     for number in range(2):
         (tmp_path / str(number)).mkdir()
         file = tmp_path / str(number) / "my.py"
-        file.write_text(f"from harness.models.catalog import MODELS\nMODELS.add('model-{number}', len)")
+        file.write_text(f"from dropbench.harness.models.catalog import MODELS\nMODELS.add('model-{number}', len)")
         load_plugins([file])
     assert list(plugin_digests((MODELS, "model-0"), (MODELS, "model-0"))) == ["my.py"]
     with pytest.raises(InputError, match=r"1/my\.py: a trial needs two plug-ins of that file name: rename one"):

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from harness.errors import InputError
-from harness.trials.recipe import Recipe, complete_recipe
+from dropbench.harness.errors import InputError
+from dropbench.harness.trials.recipe import Recipe, complete_recipe
 
 
 def test_later_layers_win_and_model_options_merge() -> None:

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from harness.runs.run_directory import RunDirectory
-from harness.settings import Settings
-from harness.training.engine import run_trial
-from harness.trials.recipe_diff import Change, changes, recipe_diff, summarize_changes
-from harness.trials.task import TASKS, Task
-from harness.trials.trial import Trial, TrialRequest
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.settings import Settings
+from dropbench.harness.training.engine import run_trial
+from dropbench.harness.trials.recipe_diff import Change, changes, recipe_diff, summarize_changes
+from dropbench.harness.trials.task import TASKS, Task
+from dropbench.harness.trials.trial import Trial, TrialRequest
 
 
 class Plain(Task):

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from harness.errors import InputError
-from harness.models.catalog import MODELS
-from harness.regularizers.drop import UnitDrop
-from harness.regularizers.spec import complete_spec
-from harness.settings import Settings
-from harness.trials import result_versions
-from harness.trials.plugins import make_trials
-from harness.trials.result_versions import ENGINE, check_versions, earlier_trials, version_note
-from harness.trials.task import spec_of
-from harness.trials.trial import Trial, TrialRequest
-from jobs.cli.listing import list_items, regularizer_item
+from dropbench.harness.errors import InputError
+from dropbench.harness.models.catalog import MODELS
+from dropbench.harness.regularizers.drop import UnitDrop
+from dropbench.harness.regularizers.spec import complete_spec
+from dropbench.harness.settings import Settings
+from dropbench.harness.trials import result_versions
+from dropbench.harness.trials.plugins import make_trials
+from dropbench.harness.trials.result_versions import ENGINE, check_versions, earlier_trials, version_note
+from dropbench.harness.trials.task import spec_of
+from dropbench.harness.trials.trial import Trial, TrialRequest
+from dropbench.jobs.cli.listing import list_items, regularizer_item
 
 REQUEST = TrialRequest(
     task="image-classification", data="digits", model="vit-digits", regularizer="drophead+dropkey", params={}

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.errors import InputError
-from harness.files import canonical_json
-from harness.regularizers.spec import complete_spec
-from harness.trials.trial import DataRef, Trial, WeightsRef
+from dropbench.harness.errors import InputError
+from dropbench.harness.files import canonical_json
+from dropbench.harness.regularizers.spec import complete_spec
+from dropbench.harness.trials.trial import DataRef, Trial, WeightsRef
 
 
 def make(**changes: object) -> Trial:

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from db.store.store import Store, SubmissionRow, open_store
-from harness.runs.run_directory import RunDirectory
-from harness.trials.trial import Trial
-from jobs.queue.reconcile import collect
-from jobs.worker import slots
-from jobs.worker.worker import Worker
+from dropbench.db.store.store import Store, SubmissionRow, open_store
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.trials.trial import Trial
+from dropbench.jobs.queue.reconcile import collect
+from dropbench.jobs.worker import slots
+from dropbench.jobs.worker.worker import Worker
 from tests.jobs.workplace import Workplace
 from tests.requests import named
 

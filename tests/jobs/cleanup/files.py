@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from harness.trials.trial import Trial
-from jobs.cleanup.garbage import DAY
-from jobs.cleanup.gc import Freed
+from dropbench.harness.trials.trial import Trial
+from dropbench.jobs.cleanup.garbage import DAY
+from dropbench.jobs.cleanup.gc import Freed
 
 Tiny = Callable[..., list[Trial]]
 Work = Callable[[list[Trial]], str]

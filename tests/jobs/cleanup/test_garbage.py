@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from db.store.store import Store
-from harness.errors import InputError
-from harness.predictions.store import predictions_path
-from harness.runs.run_directory import CANCELLED, RunDirectory
-from harness.trials.trial import WeightsRef
-from jobs.cleanup.gc import gc
-from jobs.queue.operations import cancel, retry
-from jobs.submission.submission import ELEMENTS_FILE
-from jobs.worker import slots
-from jobs.worker.stop_requests import STOP_FILE
+from dropbench.db.store.store import Store
+from dropbench.harness.errors import InputError
+from dropbench.harness.predictions.store import predictions_path
+from dropbench.harness.runs.run_directory import CANCELLED, RunDirectory
+from dropbench.harness.trials.trial import WeightsRef
+from dropbench.jobs.cleanup.gc import gc
+from dropbench.jobs.queue.operations import cancel, retry
+from dropbench.jobs.submission.submission import ELEMENTS_FILE
+from dropbench.jobs.worker import slots
+from dropbench.jobs.worker.stop_requests import STOP_FILE
 from tests.damage import damage
 from tests.jobs.cleanup.files import Tiny, Work, grow_old, kinds, names, read_permanent
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from db.store.store import Store, SubmissionRow
-from harness.runs.run_directory import RunDirectory
-from jobs.cleanup.gc import gc
-from jobs.queue.operations import retry
-from jobs.worker import slots
-from jobs.worker.attempt import Attempt
-from jobs.worker.worker import Worker
+from dropbench.db.store.store import Store, SubmissionRow
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.jobs.cleanup.gc import gc
+from dropbench.jobs.queue.operations import retry
+from dropbench.jobs.worker import slots
+from dropbench.jobs.worker.attempt import Attempt
+from dropbench.jobs.worker.worker import Worker
 from tests.jobs.cleanup.files import Tiny, Work, grow_old, kinds, names, read_permanent
 from tests.patience import PATIENCE, wait
 

@@ -13,16 +13,16 @@ from typing import Any, get_args
 import pytest
 from torch import nn
 
-from harness.cli.main import run
-from harness.errors import InputError
-from harness.models.catalog import MODELS
-from harness.registry import Entry
-from harness.regularizers import REGULARIZERS
-from harness.regularizers.cards import find_card
-from harness.regularizers.presets import Unregularized
-from harness.regularizers.spec import complete_spec, parameters
-from jobs.cli.inspect_commands import Kind
-from jobs.cli.listing import build_for_sample, list_items
+from dropbench.harness.cli.main import run
+from dropbench.harness.errors import InputError
+from dropbench.harness.models.catalog import MODELS
+from dropbench.harness.registry import Entry
+from dropbench.harness.regularizers import REGULARIZERS
+from dropbench.harness.regularizers.cards import find_card
+from dropbench.harness.regularizers.presets import Unregularized
+from dropbench.harness.regularizers.spec import complete_spec, parameters
+from dropbench.jobs.cli.inspect_commands import Kind
+from dropbench.jobs.cli.listing import build_for_sample, list_items
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if "sample" in MODELS.entry(name).facts])
@@ -52,7 +52,7 @@ def test_the_parameters_of_a_plug_in_are_counted() -> None:
 
 def test_models_are_listed_without_torch_and_one_per_line_in_a_pipe() -> None:
     program = (
-        "import sys; from harness.cli.main import run; code = run(['list', 'models']);"
+        "import sys; from dropbench.harness.cli.main import run; code = run(['list', 'models']);"
         "print('HEAVY', sorted({'torch', 'timm', 'rich.table'} & set(sys.modules)), code)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -96,7 +96,8 @@ def test_nothing_is_printed_at_exit(libraries: str) -> None:
     """Some libraries warn about objects that are alive when Python exits."""
     for library in libraries.split(", "):
         pytest.importorskip(library)
-    program = f"import {libraries}, sys; from harness.cli.main import main; sys.argv[1:] = ['list', 'tasks']; main()"
+    program = f"import {libraries}, sys; from dropbench.harness.cli.main import main;"
+    program += "sys.argv[1:] = ['list', 'tasks']; main()"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stderr == ""
     assert "translation" in done.stdout

@@ -15,11 +15,11 @@ from typing import Any
 import pandas
 import pytest
 
-from db.store.run_record import RunRecord
-from db.store.store import open_store
-from harness.regularizers.spec import RegularizerSpec
-from harness.runs.run_directory import RunDirectory
-from harness.trials.trial import Trial
+from dropbench.db.store.run_record import RunRecord
+from dropbench.db.store.store import open_store
+from dropbench.harness.regularizers.spec import RegularizerSpec
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.trials.trial import Trial
 from tests.db.conftest import Call
 from tests.requests import named
 
@@ -277,7 +277,7 @@ def test_names_are_whole_on_a_terminal(
     words: list[str], filled: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At 80 columns, texts wrap at spaces and after hyphens and the like; words do not."""
-    from harness.cli.main import run
+    from dropbench.harness.cli.main import run
 
     monkeypatch.setenv("COLUMNS", "80")
     assert run(words) == 0

@@ -16,20 +16,20 @@ from typing import Any
 
 import pytest
 
-from db.store.run_record import RunRecord
-from db.store.store import open_store
-from harness.runs.run_directory import RunDirectory
-from harness.settings import Settings
-from harness.suites.cell import SuiteOptions
-from harness.suites.request import read_request, request_files, write_request
-from harness.suites.search_space import parse_space
-from harness.suites.suite import load_suite
-from harness.trials.trial import Trial
-from jobs.queue.request import Requested, request_suite
-from tasks import preset_task
-from tasks.data import DATASETS
-from tasks.data.synthetic_cache import ensure_synthetic
-from tasks.floors.floors import floors
+from dropbench.db.store.run_record import RunRecord
+from dropbench.db.store.store import open_store
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.settings import Settings
+from dropbench.harness.suites.cell import SuiteOptions
+from dropbench.harness.suites.request import read_request, request_files, write_request
+from dropbench.harness.suites.search_space import parse_space
+from dropbench.harness.suites.suite import load_suite
+from dropbench.harness.trials.trial import Trial
+from dropbench.jobs.queue.request import Requested, request_suite
+from dropbench.tasks import preset_task
+from dropbench.tasks.data import DATASETS
+from dropbench.tasks.data.synthetic_cache import ensure_synthetic
+from dropbench.tasks.floors.floors import floors
 from tests.db.conftest import ENDED, STARTED, Call
 from tests.paths import ROOT
 
@@ -140,7 +140,7 @@ def test_neither_data_nor_suite_recipe_or_plug_in_is_needed(folder: Path, trec: 
     data = {"DROPBENCH_DATA": str(trec.parent), "DROPBENCH_PLUGINS": str(folder / "all.py")}
 
     def dropbench(*arguments: str, code: str = "pass", **environment: str) -> str:
-        program = f"import sys; {code}; from harness.cli.main import run; sys.exit(run(sys.argv[1:]))"
+        program = f"import sys; {code}; from dropbench.harness.cli.main import run; sys.exit(run(sys.argv[1:]))"
         command = [sys.executable, "-c", program, *arguments]
         environment = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
         return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True).stdout
@@ -154,7 +154,7 @@ def test_neither_data_nor_suite_recipe_or_plug_in_is_needed(folder: Path, trec: 
     for path in (trec, folder / "all.py", folder / "mine.yaml"):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     (folder / "recipes").mkdir()
-    recipes = "import dropbench, pathlib, tasks.preset_task as f; f.RECIPES = pathlib.Path('recipes')"
+    recipes = "import dropbench, pathlib, dropbench.tasks.preset_task as f; f.RECIPES = pathlib.Path('recipes')"
     assert dropbench("report", "mine.yaml", code=recipes) == before
     assert dropbench("report", "mine") == before
 
@@ -182,7 +182,7 @@ def test_folders_and_databases_of_two_people_make_the_union(call: Call, record: 
 
 def killed_while_queueing(folder: Path, times: int) -> None:
     """Kill `dropbench enqueue` at random times: a request is whole or absent, and the same command completes it."""
-    command = [sys.executable, "-m", "harness.cli.main", "enqueue", FULL, "--set"]
+    command = [sys.executable, "-m", "dropbench.harness.cli.main", "enqueue", FULL, "--set"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     begin = time.monotonic()
     subprocess.run([*command, "lr=0.5"], cwd=folder, env=environment, check=True, capture_output=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from db.store.store import open_store
+from dropbench.db.store.store import open_store
 from tests.harness.attention.attention_case import needs_triton
 from tests.patience import PATIENCE, wait
 
@@ -157,7 +157,7 @@ def test_invalid_input_is_one_line_and_exit_code_2(
     capsys: pytest.CaptureFixture[str],
     tiny: object,
 ) -> None:
-    from harness.cli.main import run
+    from dropbench.harness.cli.main import run
 
     monkeypatch.chdir(place.folder)
     for name in ("DROPBENCH_RUNS", "DROPBENCH_DB", "DROPBENCH_PLUGINS"):
@@ -189,7 +189,7 @@ def test_missing_hardware_is_an_error_before_anything_is_queued(
     capsys: pytest.CaptureFixture[str], no_gpu: None,
 ) -> None:  # fmt: skip
     """The nodes of a cluster may have what the submitting host lacks."""
-    from harness.cli.main import run
+    from dropbench.harness.cli.main import run
 
     monkeypatch.chdir(place.folder)
     for name in ("DROPBENCH_RUNS", "DROPBENCH_DB", "DROPBENCH_PLUGINS"):
@@ -203,7 +203,7 @@ def test_missing_hardware_is_an_error_before_anything_is_queued(
 def test_submit_to_a_cluster_needs_no_profile(
     place: Workplace, programs: Callable[..., None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from harness.cli.main import run
+    from dropbench.harness.cli.main import run
 
     monkeypatch.chdir(place.folder)
     for name in ("DROPBENCH_RUNS", "DROPBENCH_DB", "DROPBENCH_PLUGINS"):
@@ -226,7 +226,7 @@ def test_submit_to_a_cluster_needs_no_profile(
 def test_a_profile_without_gpus_does_not_take_trials_for_a_gpu(
     place: Workplace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from harness.cli.main import run
+    from dropbench.harness.cli.main import run
 
     monkeypatch.chdir(place.folder)
     for name in ("DROPBENCH_RUNS", "DROPBENCH_DB", "DROPBENCH_PLUGINS"):
@@ -240,13 +240,14 @@ def test_a_profile_without_gpus_does_not_take_trials_for_a_gpu(
 
 def test_commands_import_no_heavy_library(place: Workplace) -> None:
     heavy = "{'torch', 'submitit', 'sqlalchemy', 'pydantic'}"
-    code = f"import sys, jobs.cli.run_commands, jobs.cli.queue_commands; print(sorted({heavy} & set(sys.modules)))"
+    code = "import sys, dropbench.jobs.cli.run_commands, dropbench.jobs.cli.queue_commands;"
+    code += f"print(sorted({heavy} & set(sys.modules)))"
     done = place.call(program=["-c", code])
     assert done.stdout == "[]\n", done.stderr
 
 
 def test_a_missing_log_and_an_ambiguous_id(place: Workplace, tiny: Callable[..., list[Any]]) -> None:
-    from harness.runs.run_directory import RunDirectory
+    from dropbench.harness.runs.run_directory import RunDirectory
 
     trials = tiny(17)
     for trial in trials:
@@ -263,7 +264,7 @@ def test_a_missing_log_and_an_ambiguous_id(place: Workplace, tiny: Callable[...,
 
 
 def test_the_number_of_workers_changes_the_threads_of_a_trial_only_with_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    from jobs.cli.options import make_plan
+    from dropbench.jobs.cli.options import make_plan
 
     def plan(parallel: int | None, **options: Any) -> tuple[int, int]:
         made = make_plan("local", parallel, ("local",), **options)
@@ -273,7 +274,7 @@ def test_the_number_of_workers_changes_the_threads_of_a_trial_only_with_gpus(mon
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert [plan(number) for number in (None, 1, 2, 16)] == [(8, 1), (1, 1), (2, 1), (16, 1)]
     assert [plan(number, threads=4) for number in (None, 1, 16)] == [(2, 4), (1, 4), (16, 4)]
-    monkeypatch.setattr("jobs.worker.process_group.visible_devices", lambda: ["0", "1"])
+    monkeypatch.setattr("dropbench.jobs.worker.process_group.visible_devices", lambda: ["0", "1"])
     assert [plan(number) for number in (None, 1, 4)] == [(2, 4), (1, 8), (4, 2)]
     assert plan(None, device="cpu") == (8, 1)
     assert plan(None, threads=1) == (2, 1)

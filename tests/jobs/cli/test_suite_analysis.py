@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 import yaml
 
-from db.report.figures import figures
-from db.store.run_record import read_run_record
-from db.store.store import open_store
-from harness.cli.main import run
-from harness.runs.run_directory import RunDirectory
-from harness.settings import Settings
-from harness.suites.cell import SuiteOptions
-from harness.suites.suite import load_suite
-from jobs.queue.request import request_suite
+from dropbench.db.report.figures import figures
+from dropbench.db.store.run_record import read_run_record
+from dropbench.db.store.store import open_store
+from dropbench.harness.cli.main import run
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.settings import Settings
+from dropbench.harness.suites.cell import SuiteOptions
+from dropbench.harness.suites.suite import load_suite
+from dropbench.jobs.queue.request import request_suite
 from tests.harness.analysis.trained_runs import SMALL, make_run
 
 SUITE: dict[str, Any] = {

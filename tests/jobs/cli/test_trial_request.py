@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import InputError
-from harness.settings import Settings
-from jobs.cli.options import TrialOptions
-from jobs.cli.trial_request import resolve_request
+from dropbench.harness.errors import InputError
+from dropbench.harness.settings import Settings
+from dropbench.jobs.cli.options import TrialOptions
+from dropbench.jobs.cli.trial_request import resolve_request
 
 SUITE = """\
 title: A table

@@ -17,17 +17,17 @@ from sacrebleu.significance import PairedTest
 from sklearn.metrics import f1_score
 
 import dropbench
+from dropbench.harness.cli.main import run
+from dropbench.harness.errors import InputError
+from dropbench.harness.predictions.schema import Header, Predictions, Ratio
+from dropbench.harness.predictions.store import predictions_path
+from dropbench.harness.runs.predictions import load_predictions
+from dropbench.harness.runs.run_directory import Runs
+from dropbench.harness.settings import Settings
+from dropbench.jobs.predictions.comparison import align, compare_sides, describe_side
+from dropbench.jobs.predictions.listing import list_disagreements
+from dropbench.jobs.predictions.sides import Side, load_side
 from dropbench.tables import Table
-from harness.cli.main import run
-from harness.errors import InputError
-from harness.predictions.schema import Header, Predictions, Ratio
-from harness.predictions.store import predictions_path
-from harness.runs.predictions import load_predictions
-from harness.runs.run_directory import Runs
-from harness.settings import Settings
-from jobs.predictions.comparison import align, compare_sides, describe_side
-from jobs.predictions.listing import list_disagreements
-from jobs.predictions.sides import Side, load_side
 
 Call = Callable[..., str]
 OVERRIDES = {"steps": 12, "evaluate_every": 6, "model.layers": 1, "model.dim": 16, "model.heads": 2}

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from db.store.rebuild import rebuild
-from db.store.store import Store, SubmissionRow, open_store
-from harness.runs.run_directory import RunDirectory
-from harness.trials.trial import Trial
-from jobs.cleanup.gc import gc
-from jobs.queue.operations import cancel, enqueue, retry
-from jobs.queue.reconcile import collect
-from jobs.queue.status import activity
-from jobs.submission.dispatch import _queued
-from jobs.worker.attempt import Attempt
+from dropbench.db.store.rebuild import rebuild
+from dropbench.db.store.store import Store, SubmissionRow, open_store
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.trials.trial import Trial
+from dropbench.jobs.cleanup.gc import gc
+from dropbench.jobs.queue.operations import cancel, enqueue, retry
+from dropbench.jobs.queue.reconcile import collect
+from dropbench.jobs.queue.status import activity
+from dropbench.jobs.submission.dispatch import _queued
+from dropbench.jobs.worker.attempt import Attempt
 from tests.damage import DAMAGES, age, damage
 from tests.jobs.workplace import Workplace
 from tests.requests import requested

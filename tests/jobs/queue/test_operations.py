@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from db.store.store import Store, open_store
-from harness.errors import InputError, UnsuitableError
-from harness.settings import Settings
-from harness.trials.task import TASKS
-from harness.trials.trial import Trial, TrialRequest
-from jobs.queue.operations import enqueue
-from tasks.preset_task import PresetTask
+from dropbench.db.store.store import Store, open_store
+from dropbench.harness.errors import InputError, UnsuitableError
+from dropbench.harness.settings import Settings
+from dropbench.harness.trials.task import TASKS
+from dropbench.harness.trials.trial import Trial, TrialRequest
+from dropbench.jobs.queue.operations import enqueue
+from dropbench.tasks.preset_task import PresetTask
 from tests.requests import requested
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from typing import Any, cast
 
 import pytest
 
-from harness.regularizers.spec import RegularizerSpec
-from harness.runs.run_directory import RunDirectory
-from harness.trials.trial import DataRef, Trial
-from jobs.queue.progress_bar import ProgressBar
+from dropbench.harness.regularizers.spec import RegularizerSpec
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.trials.trial import DataRef, Trial
+from dropbench.jobs.queue.progress_bar import ProgressBar
 
 
 def trial(task: str) -> Trial:
@@ -68,7 +68,7 @@ def test_running_trials_are_reported_at_intervals(
     with ProgressBar(tmp_path, trials, set()) as bar:
         bar.update(rows)
         assert capsys.readouterr().err == ""
-        monkeypatch.setattr("jobs.queue.progress_bar.REPORT_INTERVAL_S", 0.0)
+        monkeypatch.setattr("dropbench.jobs.queue.progress_bar.REPORT_INTERVAL_S", 0.0)
         bar.update(rows)
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 11

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from db.store.store import Store, SubmissionRow, open_store
-from harness.runs.run_directory import CANCELLED, RunDirectory
-from harness.trials.trial import Trial
-from jobs.queue.operations import cancel, enqueue, requeue_exhausted, retry
-from jobs.queue.reconcile import collect, determine_state, import_results
-from jobs.queue.status import read_status
-from jobs.slurm.job_states import JobStates
-from jobs.submission.submission import Submission
-from jobs.worker import slots
-from jobs.worker.attempt import Attempt, finalize_dead
-from jobs.worker.retry import MAX_FRUITLESS_ATTEMPTS
+from dropbench.db.store.store import Store, SubmissionRow, open_store
+from dropbench.harness.runs.run_directory import CANCELLED, RunDirectory
+from dropbench.harness.trials.trial import Trial
+from dropbench.jobs.queue.operations import cancel, enqueue, requeue_exhausted, retry
+from dropbench.jobs.queue.reconcile import collect, determine_state, import_results
+from dropbench.jobs.queue.status import read_status
+from dropbench.jobs.slurm.job_states import JobStates
+from dropbench.jobs.submission.submission import Submission
+from dropbench.jobs.worker import slots
+from dropbench.jobs.worker.attempt import Attempt, finalize_dead
+from dropbench.jobs.worker.retry import MAX_FRUITLESS_ATTEMPTS
 from tests.requests import requested
 
 if TYPE_CHECKING:
@@ -242,7 +242,7 @@ def test_curves_of_running_trials_are_imported_by_a_thorough_collect_only(
 ) -> None:
     from sqlalchemy import func, select
 
-    from db.schema.tables import Metrics
+    from dropbench.db.schema.tables import Metrics
 
     def points() -> int:
         with store.engine.connect() as connection:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from db.store.run_record import read_run_record
-from db.store.store import Store
-from harness.clock import utc_now_iso
-from harness.runs.run_directory import RunDirectory
-from jobs.queue.operations import cancel
-from jobs.queue.reconcile import ObservedState, collect, determine_state
-from jobs.queue.status import read_status, render
-from jobs.slurm.profile import Profile
-from jobs.submission.dispatch import Dispatched, Plan, dispatch
-from jobs.submission.submission import inspect_submissions, job_name
-from jobs.worker.worker import STARTED_SUFFIX
+from dropbench.db.store.run_record import read_run_record
+from dropbench.db.store.store import Store
+from dropbench.harness.clock import utc_now_iso
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.jobs.queue.operations import cancel
+from dropbench.jobs.queue.reconcile import ObservedState, collect, determine_state
+from dropbench.jobs.queue.status import read_status, render
+from dropbench.jobs.slurm.profile import Profile
+from dropbench.jobs.submission.dispatch import Dispatched, Plan, dispatch
+from dropbench.jobs.submission.submission import inspect_submissions, job_name
+from dropbench.jobs.worker.worker import STARTED_SUFFIX
 
 if TYPE_CHECKING:
     from tests.jobs.workplace import Workplace

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from harness.settings import Settings
-from jobs.queue import run_loop
-from jobs.worker import slots
+from dropbench.harness.settings import Settings
+from dropbench.jobs.queue import run_loop
+from dropbench.jobs.worker import slots
 from tests.patience import PATIENCE, wait
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from db.store.store import open_store
-from db.tuning.select import PRUNED
-from harness.runs.run_directory import RunDirectory
-from jobs.queue.reconcile import collect
+from dropbench.db.store.store import open_store
+from dropbench.db.tuning.select import PRUNED
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.jobs.queue.reconcile import collect
 from tests.patience import PATIENCE, wait
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from submitit.core.utils import DelayedSubmission
 
-from harness.runs import lease
-from harness.runs.run_directory import RunDirectory
-from jobs.slurm import client, job_states
-from jobs.worker import attempt, process_group, worker
-from jobs.worker.process_group import ProcessGroup
-from jobs.worker.stop_requests import StopRequests
+from dropbench.harness.runs import lease
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.jobs.slurm import client, job_states
+from dropbench.jobs.worker import attempt, process_group, worker
+from dropbench.jobs.worker.process_group import ProcessGroup
+from dropbench.jobs.worker.stop_requests import StopRequests
 from tests.jobs.slurm.slurm_programs import Element, Run, SlurmPrograms
 from tests.jobs.slurm.worker_thread import WorkerThread, count_steps
 

@@ -1,4 +1,4 @@
-"""The answers of SLURM's programs about simulated jobs, in the formats that `jobs.slurm.client` requests."""
+"""The answers of SLURM's programs about simulated jobs, in the formats that `dropbench.jobs.slurm.client` requests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from jobs.slurm import client
+from dropbench.jobs.slurm import client
 from tests.jobs.slurm.worker_thread import Killed, WorkerThread
 
 SACCT_LAG_S = 2.0
@@ -75,7 +75,7 @@ class SlurmPrograms:
         raise NotImplementedError
 
     def run_command(self, *command: str, timeout: float = client.COMMAND_TIMEOUT_S) -> str:
-        """Replace `jobs.slurm.client.run_command`."""
+        """Replace `dropbench.jobs.slurm.client.run_command`."""
         if self.dead:
             raise Killed
         program = command[0]

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from jobs.slurm import client
-from jobs.slurm.execution import Execution, exit_cause
-from jobs.slurm.job_states import JobStates
+from dropbench.jobs.slurm import client
+from dropbench.jobs.slurm.execution import Execution, exit_cause
+from dropbench.jobs.slurm.job_states import JobStates
 from tests.patience import PATIENCE
 
 Programs = Callable[..., None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.slurm.execution import Execution, exit_cause
+from dropbench.jobs.slurm.execution import Execution, exit_cause
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.slurm.job_states import SACCT_LAG_S, query_jobs
+from dropbench.jobs.slurm.job_states import SACCT_LAG_S, query_jobs
 
 Programs = Callable[..., None]
 

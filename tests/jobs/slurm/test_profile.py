@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from harness.errors import InputError
-from jobs.slurm.profile import Profile, load_profile
+from dropbench.harness.errors import InputError
+from dropbench.jobs.slurm.profile import Profile, load_profile
 
 if TYPE_CHECKING:
     from tests.jobs.workplace import Workplace

@@ -18,20 +18,20 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from db.store.store import open_store
-from harness.errors import InputError
-from harness.runs.run_directory import CANCELLED, RunDirectory
-from harness.settings import Settings
-from harness.trials.trial import FINAL_STATES, Trial
-from jobs.queue.operations import cancel, enqueue, retry
-from jobs.queue.reconcile import collect
-from jobs.queue.status import observe
-from jobs.slurm.execution import add_seconds
-from jobs.slurm.profile import Profile
-from jobs.submission.dispatch import Plan, dispatch
-from jobs.submission.submission import job_name, read_elements
-from jobs.worker.retry import EXHAUSTED
-from jobs.worker.stop_requests import PREEMPTION_SIGNAL
+from dropbench.db.store.store import open_store
+from dropbench.harness.errors import InputError
+from dropbench.harness.runs.run_directory import CANCELLED, RunDirectory
+from dropbench.harness.settings import Settings
+from dropbench.harness.trials.trial import FINAL_STATES, Trial
+from dropbench.jobs.queue.operations import cancel, enqueue, retry
+from dropbench.jobs.queue.reconcile import collect
+from dropbench.jobs.queue.status import observe
+from dropbench.jobs.slurm.execution import add_seconds
+from dropbench.jobs.slurm.profile import Profile
+from dropbench.jobs.submission.dispatch import Plan, dispatch
+from dropbench.jobs.submission.submission import job_name, read_elements
+from dropbench.jobs.worker.retry import EXHAUSTED
+from dropbench.jobs.worker.stop_requests import PREEMPTION_SIGNAL
 from tests.jobs.slurm.simulated_slurm import SimulatedSlurm, simulated
 from tests.jobs.slurm.slurm_programs import Element
 from tests.jobs.slurm.worker_thread import Killed

@@ -10,12 +10,12 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from harness.errors import Interrupted
-from harness.runs import lease
-from harness.runs.run_directory import RunDirectory
-from harness.settings import Settings
-from jobs.worker.attempt import checkpoint_step
-from jobs.worker.stop_requests import PREEMPTION_SIGNAL, StopRequests
+from dropbench.harness.errors import Interrupted
+from dropbench.harness.runs import lease
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.settings import Settings
+from dropbench.jobs.worker.attempt import checkpoint_step
+from dropbench.jobs.worker.stop_requests import PREEMPTION_SIGNAL, StopRequests
 from tests.patience import PATIENCE
 
 STEPS = 6

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 import pytest
 from submitit.core.utils import DelayedSubmission
 
-from db.store.store import Store
-from harness.clock import utc_now_iso
-from harness.errors import InputError
-from harness.runs.run_directory import RunDirectory
-from jobs.queue.reconcile import collect
-from jobs.slurm.profile import Profile
-from jobs.submission.dispatch import Plan, dispatch
-from jobs.submission.submission import ELEMENTS_FILE
-from jobs.worker.stop_requests import STOP_FILE, StopRequests
+from dropbench.db.store.store import Store
+from dropbench.harness.clock import utc_now_iso
+from dropbench.harness.errors import InputError
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.jobs.queue.reconcile import collect
+from dropbench.jobs.slurm.profile import Profile
+from dropbench.jobs.submission.dispatch import Plan, dispatch
+from dropbench.jobs.submission.submission import ELEMENTS_FILE
+from dropbench.jobs.worker.stop_requests import STOP_FILE, StopRequests
 
 if TYPE_CHECKING:
     from tests.jobs.workplace import Workplace

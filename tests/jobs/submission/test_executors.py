@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.settings import Settings
-from jobs.submission.executors import LocalWorkers
-from jobs.worker import process_group, slots
-from jobs.worker.worker import Worker
+from dropbench.harness.settings import Settings
+from dropbench.jobs.submission.executors import LocalWorkers
+from dropbench.jobs.worker import process_group, slots
+from dropbench.jobs.worker.worker import Worker
 from tests.jobs.workplace import Workplace
 from tests.patience import wait
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from db.store.store import Store
-from harness.errors import InputError
-from harness.runs.run_directory import RunDirectory
-from harness.trials.trial import Trial
-from jobs.slurm.profile import Profile
-from jobs.submission.dispatch import Plan
-from jobs.submission.submit import default_profile, describe_defaults, group_by_profile, submit
+from dropbench.db.store.store import Store
+from dropbench.harness.errors import InputError
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.trials.trial import Trial
+from dropbench.jobs.slurm.profile import Profile
+from dropbench.jobs.submission.dispatch import Plan
+from dropbench.jobs.submission.submit import default_profile, describe_defaults, group_by_profile, submit
 
 if TYPE_CHECKING:
     from tests.jobs.workplace import Workplace

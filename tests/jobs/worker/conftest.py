@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from harness.runs.run_directory import RunDirectory
-from harness.trials.trial import Trial
-from jobs.worker.worker import Worker
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.trials.trial import Trial
+from dropbench.jobs.worker.worker import Worker
 from tests.jobs.workplace import Workplace
 
 

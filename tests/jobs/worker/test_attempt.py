@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import InputError
-from harness.runs.run_directory import RunDirectory
-from harness.trials.trial import Trial
-from jobs.worker.attempt import Attempt, checkpoint_step, finalize_dead
-from jobs.worker.retry import EXHAUSTED, MAX_FRUITLESS_ATTEMPTS
+from dropbench.harness.errors import InputError
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.trials.trial import Trial
+from dropbench.jobs.worker.attempt import Attempt, checkpoint_step, finalize_dead
+from dropbench.jobs.worker.retry import EXHAUSTED, MAX_FRUITLESS_ATTEMPTS
 
 
 @pytest.fixture

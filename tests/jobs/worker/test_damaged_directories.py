@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from harness.cli.main import run
-from harness.errors import InputError
-from harness.runs.run_directory import RunDirectory
-from harness.trials.trial import Trial
-from jobs.worker.worker import Worker
+from dropbench.harness.cli.main import run
+from dropbench.harness.errors import InputError
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.trials.trial import Trial
+from dropbench.jobs.worker.worker import Worker
 from tests.damage import age, damage
 from tests.fuzz.hostile import limited
 from tests.jobs.worker.training import states

@@ -33,7 +33,7 @@ def run_on_disk(place: Workplace, size: str, commands: str) -> subprocess.Comple
     """Run shell commands with the runs folder on a disk of this size; `dropbench` is the command line."""
     place.runs.mkdir()
     script = f"""
-        dropbench() {{ "{sys.executable}" -W error -m harness.cli.main "$@"; echo "exit code $?"; }}
+        dropbench() {{ "{sys.executable}" -W error -m dropbench.harness.cli.main "$@"; echo "exit code $?"; }}
         mount -t tmpfs -o size={size} tmpfs "$DROPBENCH_RUNS"
         {commands}
     """

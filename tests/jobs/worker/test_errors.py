@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from harness.errors import InputError
-from harness.trials.trial import Trial
-from jobs.worker import worker
-from jobs.worker.worker import Worker
+from dropbench.harness.errors import InputError
+from dropbench.harness.trials.trial import Trial
+from dropbench.jobs.worker import worker
+from dropbench.jobs.worker.worker import Worker
 from tests.jobs.worker.training import states
 from tests.jobs.workplace import Workplace
 

@@ -14,8 +14,8 @@ from tests.patience import PATIENCE, wait
 PROGRAM = """
 import os, signal, sys, time
 from pathlib import Path
-from jobs.worker.forked import run_side_by_side
-from jobs.worker.stop_requests import StopRequests
+from dropbench.jobs.worker.forked import run_side_by_side
+from dropbench.jobs.worker.stop_requests import StopRequests
 
 folder = Path(sys.argv[1])
 

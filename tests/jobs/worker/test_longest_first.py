@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from jobs.worker.longest_first import LongestFirst
+from dropbench.jobs.worker.longest_first import LongestFirst
 
 
 def ordered(kinds: str, seconds: Mapping[str, float]) -> str:

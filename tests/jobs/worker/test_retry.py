@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from jobs.worker.retry import EXHAUSTED, MAX_FRUITLESS_ATTEMPTS, MAX_SPLITS, apply_limits, excluded_nodes, pieces
+from dropbench.jobs.worker.retry import (
+    EXHAUSTED,
+    MAX_FRUITLESS_ATTEMPTS,
+    MAX_SPLITS,
+    apply_limits,
+    excluded_nodes,
+    pieces,
+)
 
 
 def ends(*states: str, step: int = 0, **fields: Any) -> list[dict[str, Any]]:

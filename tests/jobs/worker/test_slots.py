@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import InputError
-from harness.runs.run_directory import RunDirectory
-from jobs.worker import slots
+from dropbench.harness.errors import InputError
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.jobs.worker import slots
 from tests.paths import ROOT
 from tests.patience import PATIENCE
 
@@ -104,8 +104,8 @@ def test_a_command_says_that_it_waits_for_the_dispatch_lock(
 FORK = """
 import os, sys, time
 from pathlib import Path
-from harness.runs.run_directory import RunDirectory
-from jobs.worker import slots
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.jobs.worker import slots
 
 runs = Path(sys.argv[1])
 directory = RunDirectory(runs / "0123456789ab")

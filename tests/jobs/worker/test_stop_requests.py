@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from harness.runs.run_directory import CANCELLED, RunDirectory
-from harness.trials.trial import Trial
-from jobs.worker.stop_requests import STOP_FILE
-from jobs.worker.worker import Worker
+from dropbench.harness.runs.run_directory import CANCELLED, RunDirectory
+from dropbench.harness.trials.trial import Trial
+from dropbench.jobs.worker.stop_requests import STOP_FILE
+from dropbench.jobs.worker.worker import Worker
 from tests.jobs.worker.training import run_when_training, states
 from tests.patience import wait
 

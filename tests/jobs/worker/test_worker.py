@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from harness.runs.run_directory import CANCELLED, RunDirectory
-from harness.trials.trial import Trial
-from jobs.worker.attempt import Attempt
-from jobs.worker.retry import MAX_SPLITS
-from jobs.worker.worker import Worker
+from dropbench.harness.runs.run_directory import CANCELLED, RunDirectory
+from dropbench.harness.trials.trial import Trial
+from dropbench.jobs.worker.attempt import Attempt
+from dropbench.jobs.worker.retry import MAX_SPLITS
+from dropbench.jobs.worker.worker import Worker
 from tests.harness.attention.attention_case import needs_triton
 from tests.jobs.worker.training import run_when_training, states
 
@@ -199,8 +199,8 @@ def test_the_end_of_a_dead_attempt_is_recorded_and_its_temporary_files_deleted(
 PRINTING = """
 import os, sys, warnings
 from pathlib import Path
-from harness.runs.run_directory import RunDirectory
-from jobs.worker.worker import _redirect_output
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.jobs.worker.worker import _redirect_output
 for number in (1, 2):
     with _redirect_output(RunDirectory(Path(sys.argv[1])), number):
         print("from Python")

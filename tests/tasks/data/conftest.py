@@ -11,8 +11,8 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from tasks.data import DATASETS, Source, locate
-from tasks.data.locate import default_folder, nearest_layout
+from dropbench.tasks.data import DATASETS, Source, locate
+from dropbench.tasks.data.locate import default_folder, nearest_layout
 
 WriteSource = Callable[[str, Mapping[str, bytes]], Source]
 RealSource = Callable[[str], Source]

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tasks.data import DATASETS
+from dropbench.tasks.data import DATASETS
 from tests.paths import DOCS
 
 PAGE = DOCS / "data.md"

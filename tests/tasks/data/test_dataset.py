@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import InputError
-from harness.registry import current_plugin, load
-from tasks.data import DATASETS, locate, read_any
-from tasks.data.check import check
-from tasks.data.dataset import Catalog, read_card
-from tasks.data.synthetic_cache import write_synthetic
+from dropbench.harness.errors import InputError
+from dropbench.harness.registry import current_plugin, load
+from dropbench.tasks.data import DATASETS, locate, read_any
+from dropbench.tasks.data.check import check
+from dropbench.tasks.data.dataset import Catalog, read_card
+from dropbench.tasks.data.synthetic_cache import write_synthetic
 from tests.paths import ROOT
 
 ALL = list(DATASETS)
@@ -104,7 +104,7 @@ def test_a_misspelt_name_is_answered_with_the_nearest() -> None:
 
 def test_knowing_the_sets_imports_no_large_library() -> None:
     code = (
-        "import sys, tasks.commands, tasks.data, tasks.data.check;"
+        "import sys, dropbench.tasks.commands, dropbench.tasks.data, dropbench.tasks.data.check;"
         "print([name for name in ('torch', 'sklearn', 'pandas', 'numpy', 'PIL', 'rich') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -163,7 +163,7 @@ def test_a_plugin_adds_a_set_and_owns_no_card(catalog: Catalog) -> None:
         (
             "_text:read_train_test",
             "_text",
-            "FILE: layouts.0.reader=tasks.data.text.labeled_text: expected 'module:function'",
+            "FILE: layouts.0.reader=dropbench.tasks.data.text.labeled_text: expected 'module:function'",
         ),
         ("count: 500,", "count: many,", "FILE: published.1.count=many: input should be a valid integer"),
         ("split: test", "split: tset", "FILE: published.1.split=tset: input should be 'train', 'dev', 'test' or 'all'"),
@@ -185,8 +185,8 @@ def test_a_wrong_card_is_an_error_of_one_line(line: str, wrong: str, message: st
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        ("tasks.data.nothing:read", "No module named 'tasks.data.nothing'"),
-        ("tasks.data.read:nothing", "module 'tasks.data.read' has no attribute 'nothing'"),
+        ("dropbench.tasks.data.nothing:read", "No module named 'dropbench.tasks.data.nothing'"),
+        ("dropbench.tasks.data.read:nothing", "module 'dropbench.tasks.data.read' has no attribute 'nothing'"),
     ],
 )
 def test_an_unknown_reader_is_an_error_of_one_line(target: str, message: str) -> None:

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.errors import InputError
-from tasks.data.fingerprint import fingerprint
+from dropbench.harness.errors import InputError
+from dropbench.tasks.data.fingerprint import fingerprint
 
 if TYPE_CHECKING:
     from tests.tasks.data.conftest import WriteSource

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import InputError
-from tasks.data import fingerprint as module
-from tasks.data.fingerprint import fingerprint
+from dropbench.harness.errors import InputError
+from dropbench.tasks.data import fingerprint as module
+from dropbench.tasks.data.fingerprint import fingerprint
 
 Read = Callable[[], list[str]]
 

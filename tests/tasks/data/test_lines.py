@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import InputError
-from tasks.data.lines import read_file, stream_lines
+from dropbench.harness.errors import InputError
+from dropbench.tasks.data.lines import read_file, stream_lines
 
 # Separators at which str.splitlines would cut.
 TEXT = "\ufefffirst\r\nsecond \x85 \u2028 line \n\nlast"
@@ -65,7 +65,7 @@ def test_a_missing_file_is_reported(tmp_path: Path) -> None:
 
 
 def test_a_line_longer_than_the_limit_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks.data.lines.MAX_LINE", 1000)
+    monkeypatch.setattr("dropbench.tasks.data.lines.MAX_LINE", 1000)
     content = gzip.compress(b"short\n" + b"x" * 10_000, mtime=0)
     with pytest.raises(InputError, match="lines:2: longer than 1,000 bytes"):
         list(stream_lines(written(tmp_path, content)))

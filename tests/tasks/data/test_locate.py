@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from harness.errors import InputError
-from tasks.data import DATASETS, locate, parse_folders
-from tasks.data.locate import default_folder, nearest_layout
+from dropbench.harness.errors import InputError
+from dropbench.tasks.data import DATASETS, locate, parse_folders
+from dropbench.tasks.data.locate import default_folder, nearest_layout
 
 if TYPE_CHECKING:
     from tests.tasks.data.conftest import WriteSource

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tasks.data import read
-from tasks.data.classification import ImageClassificationData, TextClassificationData
+from dropbench.tasks.data import read
+from dropbench.tasks.data.classification import ImageClassificationData, TextClassificationData
 
 if TYPE_CHECKING:
     from tests.tasks.data.conftest import RealSource

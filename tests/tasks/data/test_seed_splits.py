@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from harness.errors import InputError
-from harness.settings import Settings
-from harness.trials.task import TASKS, Task
-from harness.trials.trial import TrialRequest
-from tasks.data.splits import SPLITS
+from dropbench.harness.errors import InputError
+from dropbench.harness.settings import Settings
+from dropbench.harness.trials.task import TASKS, Task
+from dropbench.harness.trials.trial import TrialRequest
+from dropbench.tasks.data.splits import SPLITS
 
 
 def made(seed_splits: Any = None, *, seed: int = 0, data: str = "digits", **fields: Any) -> Task:

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.errors import InputError
-from tasks.data.classification import Labels, TextClassificationData, TextSplit
-from tasks.data.splits import stratified, three_splits
+from dropbench.harness.errors import InputError
+from dropbench.tasks.data.classification import Labels, TextClassificationData, TextSplit
+from dropbench.tasks.data.splits import stratified, three_splits
 
 LABELS = st.lists(st.integers(0, 5), min_size=1, max_size=200).map(lambda rows: np.array(rows, np.int64))
 PERCENTS = st.sampled_from([(80, 10, 10), (70, 10, 20), (90, 10), (100,), (34, 33, 33)])

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.settings import Settings
-from harness.trials.task import SUBSET, TASKS
-from harness.trials.trial import TrialRequest
-from tasks.data import locate, read_any
-from tasks.data.check import subset_notes
+from dropbench.harness.settings import Settings
+from dropbench.harness.trials.task import SUBSET, TASKS
+from dropbench.harness.trials.trial import TrialRequest
+from dropbench.tasks.data import locate, read_any
+from dropbench.tasks.data.check import subset_notes
 
 
 def trec(folder: Path, train: int, test: int) -> Path:

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tasks.data import locate, read
-from tasks.data.detection.interactions import InteractionData, Interactions, PairedImage
-from tasks.detection.interaction_ap import Pairing, mean_average_precision, pairwise_iou, top_k
-from tasks.detection.spec import InteractionDetectionSpec
+from dropbench.tasks.data import locate, read
+from dropbench.tasks.data.detection.interactions import InteractionData, Interactions, PairedImage
+from dropbench.tasks.detection.interaction_ap import Pairing, mean_average_precision, pairwise_iou, top_k
+from dropbench.tasks.detection.spec import InteractionDetectionSpec
 from tests.paths import GOLDEN_FILES
 
 BOX, THING = (0, 0, 99, 99), (200, 0, 299, 99)

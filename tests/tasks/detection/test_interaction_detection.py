@@ -12,17 +12,17 @@ import torch
 from mmdet.structures.bbox import HorizontalBoxes
 from mmengine.structures import InstanceData
 
-from harness.errors import InputError
-from harness.seeding import seed_all
-from harness.settings import Settings
-from harness.trials.task import TASKS
-from harness.trials.trial import Trial, TrialRequest
-from tasks.data.detection.hico import OBJECTS
-from tasks.data.detection.interactions import PairedImage
-from tasks.data.locate import locate
-from tasks.data.synthetic.detection import SHAPES, TOUCHES, WATCHES
-from tasks.detection.interaction_ap import Pairing
-from tasks.detection.interaction_detection import InteractionDetection, _jitter_colors, _remaining_pairs
+from dropbench.harness.errors import InputError
+from dropbench.harness.seeding import seed_all
+from dropbench.harness.settings import Settings
+from dropbench.harness.trials.task import TASKS
+from dropbench.harness.trials.trial import Trial, TrialRequest
+from dropbench.tasks.data.detection.hico import OBJECTS
+from dropbench.tasks.data.detection.interactions import PairedImage
+from dropbench.tasks.data.locate import locate
+from dropbench.tasks.data.synthetic.detection import SHAPES, TOUCHES, WATCHES
+from dropbench.tasks.detection.interaction_ap import Pairing
+from dropbench.tasks.detection.interaction_detection import InteractionDetection, _jitter_colors, _remaining_pairs
 
 SMALL = {
     "image_size": 64, "batch_size": 4, "model.num_queries": 6, "model.encoder_layers": 1, "model.decoder_layers": 1,

@@ -14,16 +14,16 @@ import pytest
 import torch
 from mmdet.datasets import CocoDataset
 
-from adapters.vision.detr import detr_config, in_mmdet
-from harness.errors import InputError
-from harness.seeding import seed_all
-from harness.settings import Settings
-from harness.trials.task import TASKS
-from harness.trials.trial import Trial, TrialRequest
-from tasks.data.locate import locate
-from tasks.detection.mmdet_pipeline import scale_boxes, scaled_pipelines
-from tasks.detection.object_detection import ObjectDetection, average_precision, ground_truth
-from tasks.detection.spec import ObjectDetectionSpec
+from dropbench.adapters.vision.detr import detr_config, in_mmdet
+from dropbench.harness.errors import InputError
+from dropbench.harness.seeding import seed_all
+from dropbench.harness.settings import Settings
+from dropbench.harness.trials.task import TASKS
+from dropbench.harness.trials.trial import Trial, TrialRequest
+from dropbench.tasks.data.locate import locate
+from dropbench.tasks.detection.mmdet_pipeline import scale_boxes, scaled_pipelines
+from dropbench.tasks.detection.object_detection import ObjectDetection, average_precision, ground_truth
+from dropbench.tasks.detection.spec import ObjectDetectionSpec
 from tests.training import assert_resumes
 
 SMALL = {

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.settings import Settings
-from harness.trials.task import spec_of
-from harness.trials.trial import Trial, TrialRequest
-from tasks.data.read import read_any
-from tasks.floors import floors as module
-from tasks.floors.floors import floors
+from dropbench.harness.settings import Settings
+from dropbench.harness.trials.task import spec_of
+from dropbench.harness.trials.trial import Trial, TrialRequest
+from dropbench.tasks.data.read import read_any
+from dropbench.tasks.floors import floors as module
+from dropbench.tasks.floors.floors import floors
 
 MODELS = {
     "trec-synthetic": ("text-classification", "text-transformer"),
@@ -45,7 +45,7 @@ def test_floors_have_metrics_of_their_task(data: str, cache: Path) -> None:
 def test_bigrams_beat_unigrams(cache: Path) -> None:
     trial = trial_of("wikitext-2-synthetic")
     loss = next(floor.value for floor in floors(trial, Settings()) if floor.metric == "loss")
-    from tasks.language.language_modelling import LanguageModelling
+    from dropbench.tasks.language.language_modelling import LanguageModelling
 
     task = LanguageModelling(trial, Settings())
     task.setup()

@@ -12,11 +12,11 @@ from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
-from harness.settings import Settings
-from tasks.data import locate
-from tasks.data.read import read_any
-from tasks.floors.linear import image_floors, pair_floors, text_floors
-from tasks.text.tokenizer import split_words
+from dropbench.harness.settings import Settings
+from dropbench.tasks.data import locate
+from dropbench.tasks.data.read import read_any
+from dropbench.tasks.floors.linear import image_floors, pair_floors, text_floors
+from dropbench.tasks.text.tokenizer import split_words
 
 
 def data_of(name: str) -> Any:

@@ -17,8 +17,8 @@ from sklearn.metrics.pairwise import cosine_similarity
 from sklearn.naive_bayes import MultinomialNB
 from sklearn.preprocessing import OneHotEncoder
 
-from tasks.floors.sequences import bigram_log_probs, most_frequent, tag_floors, translation_floors
-from tasks.translation.bleu import Scorer
+from dropbench.tasks.floors.sequences import bigram_log_probs, most_frequent, tag_floors, translation_floors
+from dropbench.tasks.translation.bleu import Scorer
 from tests.tasks.floors.test_linear import data_of
 
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torchvision.transforms.v2 import functional
 
-from harness.seeding import seed_all
-from tasks.images.augmentation import mixup_cutmix, normalize, random_augment, random_crop_flip
+from dropbench.harness.seeding import seed_all
+from dropbench.tasks.images.augmentation import mixup_cutmix, normalize, random_augment, random_crop_flip
 
 
 def test_a_crop_is_the_image_shifted_by_at_most_the_padding() -> None:

@@ -10,14 +10,14 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from harness.errors import InputError
-from harness.runs.run_directory import RunDirectory
-from harness.settings import Settings
-from harness.training.engine import run_trial
-from harness.trials.trial import TrialRequest
-from tasks.commands import app
-from tasks.data import locate
-from tasks.images.image_classification import ImageClassification
+from dropbench.harness.errors import InputError
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.settings import Settings
+from dropbench.harness.training.engine import run_trial
+from dropbench.harness.trials.trial import TrialRequest
+from dropbench.tasks.commands import app
+from dropbench.tasks.data import locate
+from dropbench.tasks.images.image_classification import ImageClassification
 
 SMALL = {
     "image_size": 8, "epochs": 1, "batch_size": 15, "resized_crop": True, "flip": True, "crop_padding": 0,

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from harness.errors import InputError
-from harness.seeding import seed_all
-from harness.settings import Settings
-from harness.trials.task import TASKS
-from harness.trials.trial import TrialRequest
-from tasks.images.image_classification import ImageClassification
+from dropbench.harness.errors import InputError
+from dropbench.harness.seeding import seed_all
+from dropbench.harness.settings import Settings
+from dropbench.harness.trials.task import TASKS
+from dropbench.harness.trials.trial import TrialRequest
+from dropbench.tasks.images.image_classification import ImageClassification
 
 
 def make(data: str, model: str, **overrides: Any) -> ImageClassification:

@@ -12,15 +12,15 @@ import pytest
 import torch
 from timm.data import auto_augment
 
-from harness.errors import InputError
-from harness.seeding import seed_all
-from harness.settings import Settings
-from harness.trials.trial import Trial, TrialRequest
-from tasks.data import locate
-from tasks.data.images.label_maps import FOLDER
-from tasks.images.augmentation import random_augment
-from tasks.images.image_classification import ImageClassification
-from tasks.images.token_labels import GEOMETRIC_OPS, label_map_transform, labels_from_maps
+from dropbench.harness.errors import InputError
+from dropbench.harness.seeding import seed_all
+from dropbench.harness.settings import Settings
+from dropbench.harness.trials.trial import Trial, TrialRequest
+from dropbench.tasks.data import locate
+from dropbench.tasks.data.images.label_maps import FOLDER
+from dropbench.tasks.images.augmentation import random_augment
+from dropbench.tasks.images.image_classification import ImageClassification
+from dropbench.tasks.images.token_labels import GEOMETRIC_OPS, label_map_transform, labels_from_maps
 
 POLICY = "rand-m9-mstd0.5-inc1"
 SMALL = {"model.layers": "1,1", "model.embed_dim": 16, "model.num_heads": 2, "model.stem_dim": 4, "model.mlp_ratio": 1}
@@ -67,7 +67,7 @@ def test_a_map_is_moved_like_its_image_by_randaugment(monkeypatch: pytest.Monkey
     """Red and green encode the origin of each of 24 × 24 blocks; color operations are drawn but do nothing."""
     for name in set(auto_augment.NAME_TO_OP) - GEOMETRIC_OPS:
         monkeypatch.setitem(auto_augment.NAME_TO_OP, name, lambda image, *levels, **options: image)
-    monkeypatch.setattr("tasks.images.augmentation._posterize", lambda image, *levels, **options: image)
+    monkeypatch.setattr("dropbench.tasks.images.augmentation._posterize", lambda image, *levels, **options: image)
     side, size, num_moved = 24, 10, 0
     augment, transform = random_augment(POLICY, size * side), label_map_transform(POLICY)
     numbers = torch.arange(side * side).reshape(side, side)

@@ -10,14 +10,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from adapters.vision import volo
-from harness.errors import InputError
-from harness.seeding import seed_all
-from harness.settings import Settings
-from harness.trials.trial import Trial, TrialRequest
-from tasks.images.image_classification import ImageClassification
-from tasks.images.spec import ImageRecipe
-from tasks.images.token_labels import labels_from_maps, roi_align_weights, token_label_loss
+from dropbench.adapters.vision import volo
+from dropbench.harness.errors import InputError
+from dropbench.harness.seeding import seed_all
+from dropbench.harness.settings import Settings
+from dropbench.harness.trials.trial import Trial, TrialRequest
+from dropbench.tasks.images.image_classification import ImageClassification
+from dropbench.tasks.images.spec import ImageRecipe
+from dropbench.tasks.images.token_labels import labels_from_maps, roi_align_weights, token_label_loss
 from tests.training import assert_resumes, run
 
 SMALL = {"model.layers": "1,1", "model.embed_dim": 16, "model.num_heads": 2, "model.stem_dim": 4, "model.mlp_ratio": 1}

@@ -16,8 +16,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tasks.images.spec import ImageRecipe
-from tasks.images.token_labels import labels_from_maps, token_label_loss
+from dropbench.tasks.images.spec import ImageRecipe
+from dropbench.tasks.images.token_labels import labels_from_maps, token_label_loss
 from tests.paths import GOLDEN_FILES
 
 FILE = GOLDEN_FILES / "token_labels.json"
@@ -62,7 +62,7 @@ def test_labels_of_maps() -> None:
 
 @pytest.mark.parametrize("labels", ["image", "maps"])
 def test_loss(monkeypatch: pytest.MonkeyPatch, labels: str) -> None:
-    monkeypatch.setattr("adapters.vision.volo.random_box", lambda rows, columns: BOX)
+    monkeypatch.setattr("dropbench.adapters.vision.volo.random_box", lambda rows, columns: BOX)
     recipe = ImageRecipe(epochs=1, token_labels=labels, resized_crop=True, label_smoothing=SMOOTHING)
     targets = torch.tensor(LABELS) if labels == "image" else maps_and_crops()
     loss, _ = token_label_loss(GoldenLogits(), torch.zeros(BATCH, 3, 8, 8), targets, (SIDE, SIDE), CLASSES, recipe)

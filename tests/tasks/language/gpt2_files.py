@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tasks.language import bpe
+from dropbench.tasks.language import bpe
 
 TEXT = "The owl sees the newt. The newt sees the owl; naïve 漢字 and \U0001f989.\n"
 TEXTS = [f"{TEXT} {number} owls, {number * 7} newts" for number in range(60)]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import InputError
-from tasks.language import bpe
-from tasks.language.spec import gpt2_digest, gpt2_files
+from dropbench.harness.errors import InputError
+from dropbench.tasks.language import bpe
+from dropbench.tasks.language.spec import gpt2_digest, gpt2_files
 from tests.tasks.language.gpt2_files import TEXT, TEXTS, gpt2_folder
 
 

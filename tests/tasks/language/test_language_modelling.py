@@ -10,16 +10,16 @@ import pytest
 import torch
 from torch import nn
 
-from harness.errors import Diverged, InputError
-from harness.models.catalog import MODELS
-from harness.runs.run_directory import RunDirectory
-from harness.settings import Settings
-from harness.training.data_loading import StepBatches
-from harness.training.engine import run_trial
-from harness.trials.task import TASKS
-from harness.trials.trial import Trial, TrialRequest
-from tasks.language.language_modelling import LanguageModelling, count_parameters
-from tasks.language.spec import gpt2_digest
+from dropbench.harness.errors import Diverged, InputError
+from dropbench.harness.models.catalog import MODELS
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.settings import Settings
+from dropbench.harness.training.data_loading import StepBatches
+from dropbench.harness.training.engine import run_trial
+from dropbench.harness.trials.task import TASKS
+from dropbench.harness.trials.trial import Trial, TrialRequest
+from dropbench.tasks.language.language_modelling import LanguageModelling, count_parameters
+from dropbench.tasks.language.spec import gpt2_digest
 from tests.tasks.language.gpt2_files import gpt2_folder
 
 SMALL = {
@@ -175,7 +175,7 @@ def test_a_loss_that_is_not_finite_ends_the_run(task: LanguageModelling) -> None
     ("shift", "training", "evaluation"), [(0.0, (0.95, 1.0), (0.99, 1.0)), (math.pi, (0.0, 0.05), (0.0, 0.01))]
 )
 def test_keep_rates_of_masks(shift: float, training: tuple[float, float], evaluation: tuple[float, float]) -> None:
-    from harness.models.regularize import bind
+    from dropbench.harness.models.regularize import bind
 
     task = make("learned-dropout", {"shift_init": shift})
     model = task.build_model()
@@ -207,7 +207,7 @@ def test_keep_rates_of_masks(shift: float, training: tuple[float, float], evalua
     ],
 )  # fmt: skip
 def test_published_sizes(model: str, regularizer: str, params: dict[str, Any], total: int, active: int) -> None:
-    from harness.models.regularize import bind
+    from dropbench.harness.models.regularize import bind
 
     with torch.device("meta"):
         built = MODELS.get(model)(model, {}, vocabulary=50_257, context=200)
@@ -228,7 +228,7 @@ def test_training_learns_more_than_unigram_frequencies(tmp_path: Path) -> None:
 
 
 def test_faithful_evaluation_leaves_attention_dropout_on() -> None:
-    from harness.models.regularize import bind
+    from dropbench.harness.models.regularize import bind
 
     losses = {}
     for evaluation in ("correct", "faithful"):

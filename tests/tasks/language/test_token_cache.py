@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.errors import InputError
-from harness.trials.task import Split
-from tasks.data import Source, locate, read
-from tasks.data.language.documents import LanguageData, TextChunk
-from tasks.language import bpe, token_cache
-from tasks.language.spec import LanguageRecipe
-from tasks.language.token_cache import TokenWriter, bits_per_byte
+from dropbench.harness.errors import InputError
+from dropbench.harness.trials.task import Split
+from dropbench.tasks.data import Source, locate, read
+from dropbench.tasks.data.language.documents import LanguageData, TextChunk
+from dropbench.tasks.language import bpe, token_cache
+from dropbench.tasks.language.spec import LanguageRecipe
+from dropbench.tasks.language.token_cache import TokenWriter, bits_per_byte
 
 BPE = LanguageRecipe(steps=1, vocabulary=300)
 

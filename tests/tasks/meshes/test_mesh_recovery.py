@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 import torch
 
-from adapters.vision.metro import Recovered, project
-from harness.errors import InputError
-from harness.models.catalog import MODELS
-from harness.seeding import seed_all
-from harness.settings import Settings
-from harness.trials.optimization import build_optimizer
-from harness.trials.task import TASKS
-from harness.trials.trial import Trial, TrialRequest
-from tasks.meshes.mesh_recovery import MeshRecovery
-from tasks.meshes.metrics import Body, mesh_losses
-from tasks.meshes.person_crop import PersonCrop, rotate_body
+from dropbench.adapters.vision.metro import Recovered, project
+from dropbench.harness.errors import InputError
+from dropbench.harness.models.catalog import MODELS
+from dropbench.harness.seeding import seed_all
+from dropbench.harness.settings import Settings
+from dropbench.harness.trials.optimization import build_optimizer
+from dropbench.harness.trials.task import TASKS
+from dropbench.harness.trials.trial import Trial, TrialRequest
+from dropbench.tasks.meshes.mesh_recovery import MeshRecovery
+from dropbench.tasks.meshes.metrics import Body, mesh_losses
+from dropbench.tasks.meshes.person_crop import PersonCrop, rotate_body
 from tests.training import assert_resumes
 
 SMALL: dict[str, Any] = {
@@ -213,7 +213,7 @@ def test_makehumans_mesh_is_a_body_model(tmp_path: Path) -> None:
     path = Path(root or "") / "makehuman" / "base.obj"
     if not root or not path.is_file():
         pytest.skip("needs makehuman/base.obj in DROPBENCH_DATA")
-    from tasks.data.meshes.body_model import free_body_model
+    from dropbench.tasks.data.meshes.body_model import free_body_model
 
     body = free_body_model(path)
     model: Any = MODELS.get("metro")(

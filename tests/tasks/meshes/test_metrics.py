@@ -12,8 +12,8 @@ from scipy.spatial import procrustes as scipy_procrustes
 from scipy.spatial.transform import Rotation
 from torch import Tensor
 
-from tasks.meshes.metrics import point_error, procrustes
-from tasks.meshes.spec import MeshRecoverySpec
+from dropbench.tasks.meshes.metrics import point_error, procrustes
+from dropbench.tasks.meshes.spec import MeshRecoverySpec
 
 
 def bodies(seed: int, count: int = 4, points: int = 14) -> Tensor:

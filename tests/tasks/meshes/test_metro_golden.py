@@ -17,9 +17,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from adapters.vision.metro import Metro, Recovered, build_metro
-from tasks.data.meshes.body_model import H36M_JOINTS, HIPS
-from tasks.meshes.metrics import Body, Frame, body_errors, mesh_losses
+from dropbench.adapters.vision.metro import Metro, Recovered, build_metro
+from dropbench.tasks.data.meshes.body_model import H36M_JOINTS, HIPS
+from dropbench.tasks.meshes.metrics import Body, Frame, body_errors, mesh_losses
 from tests.paths import GOLDEN_FILES
 
 GOLDEN: dict[str, Any] = json.loads((GOLDEN_FILES / "metro.json").read_text("utf-8"))

@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from harness.errors import InputError
-from harness.runs.run_directory import RunDirectory
-from harness.settings import Settings
-from harness.training.engine import run_trial
-from harness.trials.task import TASKS
-from harness.trials.trial import TrialRequest
-from tasks.text.sequence_labelling import UNTAGGED, SequenceLabelling, tag_scores
-from tasks.text.tokenizer import PADDING, UNKNOWN
+from dropbench.harness.errors import InputError
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.settings import Settings
+from dropbench.harness.training.engine import run_trial
+from dropbench.harness.trials.task import TASKS
+from dropbench.harness.trials.trial import TrialRequest
+from dropbench.tasks.text.sequence_labelling import UNTAGGED, SequenceLabelling, tag_scores
+from dropbench.tasks.text.tokenizer import PADDING, UNKNOWN
 
 DATA = "conll2000-synthetic"
 

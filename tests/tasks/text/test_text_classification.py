@@ -8,15 +8,15 @@ import pytest
 import torch
 from torch import nn
 
-from harness.errors import InputError
-from harness.runs.run_directory import RunDirectory
-from harness.settings import Settings
-from harness.training.engine import run_trial
-from harness.trials.task import TASKS
-from harness.trials.trial import TrialRequest
-from tasks.text.features import pad_features
-from tasks.text.text_classification import TextClassification
-from tasks.text.tokenizer import PADDING, UNKNOWN, WordTokenizer, split_words
+from dropbench.harness.errors import InputError
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.settings import Settings
+from dropbench.harness.training.engine import run_trial
+from dropbench.harness.trials.task import TASKS
+from dropbench.harness.trials.trial import TrialRequest
+from dropbench.tasks.text.features import pad_features
+from dropbench.tasks.text.text_classification import TextClassification
+from dropbench.tasks.text.tokenizer import PADDING, UNKNOWN, WordTokenizer, split_words
 
 
 def make(**overrides: Any) -> TextClassification:

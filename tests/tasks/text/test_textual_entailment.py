@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import nn
 
-from harness.runs.run_directory import RunDirectory
-from harness.settings import Settings
-from harness.training.engine import run_trial
-from harness.trials.task import TASKS
-from harness.trials.trial import TrialRequest
-from tasks.text.textual_entailment import TextualEntailment
-from tasks.text.tokenizer import PADDING
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.settings import Settings
+from dropbench.harness.training.engine import run_trial
+from dropbench.harness.trials.task import TASKS
+from dropbench.harness.trials.trial import TrialRequest
+from dropbench.tasks.text.textual_entailment import TextualEntailment
+from dropbench.tasks.text.tokenizer import PADDING
 
 
 def make(folder: Path | None = None, **overrides: Any) -> TextualEntailment:
@@ -88,7 +88,7 @@ def test_the_features_of_a_pair_are_u_v_their_distance_and_their_product(task: T
 
 
 def test_the_forward_pass_of_a_pair_calls_each_site_once(task: TextualEntailment) -> None:
-    from harness.models.regularize import bind, watch
+    from dropbench.harness.models.regularize import bind, watch
 
     model = task.build_model().train()
     report = bind(model, "dropkey", ratio=0.3)

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from harness.errors import InputError
-from harness.settings import Settings
-from harness.trials.task import TASKS
-from harness.trials.trial import TrialRequest
-from tasks.text.base import TextTask
-from tasks.text.tokenizer import WordTokenizer
+from dropbench.harness.errors import InputError
+from dropbench.harness.settings import Settings
+from dropbench.harness.trials.task import TASKS
+from dropbench.harness.trials.trial import TrialRequest
+from dropbench.tasks.text.base import TextTask
+from dropbench.tasks.text.tokenizer import WordTokenizer
 
 DATA = {
     "text-classification": "trec-synthetic",

@@ -10,7 +10,7 @@ from fairseq.data import Dictionary
 from fairseq.scoring.bleu import BleuConfig
 from fairseq.scoring.bleu import Scorer as FairseqScorer
 
-from tasks.translation.bleu import Scorer
+from dropbench.tasks.translation.bleu import Scorer
 
 REFERENCES = [
     "Ein Mann geht am Freitag mit drei Hunden über die Straße.",

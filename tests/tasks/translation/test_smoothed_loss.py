@@ -7,7 +7,7 @@ import torch
 from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
 from torch import Tensor
 
-from tasks.translation.smoothed_loss import smoothed_losses
+from dropbench.tasks.translation.smoothed_loss import smoothed_losses
 
 TOKENS, VOCABULARY, PAD = 33, 101, 1
 

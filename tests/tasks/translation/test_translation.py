@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 import torch
 
-from harness.errors import InputError
-from harness.runs.run_directory import RunDirectory
-from harness.settings import Settings
-from harness.training.engine import run_trial
-from harness.training.regularization import bind_trial
-from harness.trials.task import Split
-from harness.trials.trial import TrialRequest
-from tasks.translation.bleu import Scorer
-from tasks.translation.translation import Translation
+from dropbench.harness.errors import InputError
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.settings import Settings
+from dropbench.harness.training.engine import run_trial
+from dropbench.harness.training.regularization import bind_trial
+from dropbench.harness.trials.task import Split
+from dropbench.harness.trials.trial import TrialRequest
+from dropbench.tasks.translation.bleu import Scorer
+from dropbench.tasks.translation.translation import Translation
 from tests.training import assert_resumes
 
 SIZE = {"encoder_layers": 1, "decoder_layers": 2, "dim": 32, "feedforward": 64, "dropout": 0.0}

@@ -14,13 +14,13 @@ from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEn
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from torch import nn
 
-from adapters.libraries.fairseq_models import TranslationOptions
 from benchmarks.training.translation import command_line, prepared
-from harness.models.regularize import bind
-from harness.runs.run_directory import RunDirectory
-from harness.settings import Settings
-from harness.training.engine import run_trial
-from tasks.translation.translation import Translation
+from dropbench.adapters.libraries.fairseq_models import TranslationOptions
+from dropbench.harness.models.regularize import bind
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.settings import Settings
+from dropbench.harness.training.engine import run_trial
+from dropbench.tasks.translation.translation import Translation
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Support for mismatched key_padding_mask and attn_mask"),
@@ -145,7 +145,7 @@ def test_beam_search_finds_the_same_translations_with_the_same_scores(
 def test_beam_search_under_watch_finds_the_same_translations(
     task: Translation, pair: tuple[nn.Module, nn.Module]
 ) -> None:
-    from harness.models.regularize import watch
+    from dropbench.harness.models.regularize import watch
 
     ours, stock = pair
     kinds: set[str] = set()

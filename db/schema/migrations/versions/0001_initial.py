@@ -1,4 +1,4 @@
-"""The tables of `db.schema.tables` and the views of `db.schema.views`, as they are declared there.
+"""The tables of `dropbench.db.schema.tables` and the views of `dropbench.db.schema.views`, as they are declared there.
 
 Until a release, a change of the schema is a change of those declarations. The first migration after it comes with a
 copy of the released declarations here.
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from alembic import op
 
-from db.schema.tables import METADATA
-from db.schema.views import create_views
+from dropbench.db.schema.tables import METADATA
+from dropbench.db.schema.views import create_views
 
 revision = "0001"
 down_revision = None

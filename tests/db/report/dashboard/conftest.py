@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 import uvicorn
 
-from db.report.dashboard.app import make_app
-from db.store.store import Store
-from harness.settings import Settings
-from jobs.queue.status import activity
+from dropbench.db.report.dashboard.app import make_app
+from dropbench.db.store.store import Store
+from dropbench.harness.settings import Settings
+from dropbench.jobs.queue.status import activity
 from tests.patience import wait
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def settings(
 ) -> Settings:
     """Create a folder with a user's suite, its database and runs."""
     monkeypatch.chdir(folder)
-    monkeypatch.setattr("db.report.dashboard.live.CACHE_COST_FACTOR", 0.0)
+    monkeypatch.setattr("dropbench.db.report.dashboard.live.CACHE_COST_FACTOR", 0.0)
     suite = tables.suite()
     tables.write(suite, Path("mine.yaml"))
     cells = tables.resolve(suite)

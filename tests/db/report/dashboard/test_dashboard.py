@@ -16,13 +16,13 @@ from urllib.parse import quote
 import pytest
 from lxml import html as parser
 
-from db.report.view.requests import tables_of
-from db.store.run_record import RunRecord
-from db.store.store import Store
-from harness.runs.run_directory import RunDirectory
-from harness.settings import Settings
-from harness.suites.cell import SuiteOptions
-from harness.trials.trial import DataRef, Trial
+from dropbench.db.report.view.requests import tables_of
+from dropbench.db.store.run_record import RunRecord
+from dropbench.db.store.store import Store
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.settings import Settings
+from dropbench.harness.suites.cell import SuiteOptions
+from dropbench.harness.trials.trial import DataRef, Trial
 from tests.damage import age, damage
 from tests.patience import PATIENCE
 from tests.requests import named
@@ -103,7 +103,7 @@ def test_only_changed_regions_are_sent_again(ask: Ask, settings: Settings, store
 def test_a_running_trial_is_followed(
     ask: Ask, settings: Settings, tables: Tables, written: Runs, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("db.report.dashboard.live.MAX_ACTIVITY_AGE_S", 0.0)
+    monkeypatch.setattr("dropbench.db.report.dashboard.live.MAX_ACTIVITY_AGE_S", 0.0)
     trial = tables.resolve(tables.suite())[3].trials[0]  # "running" in the database
     directory = RunDirectory.create(settings.runs, trial)
     directory.write_attempt(1, written.attempt("running", number=1))
@@ -131,7 +131,7 @@ def test_a_running_trial_is_followed(
 def test_damaged_run_directories_leave_all_pages(
     ask: Ask, settings: Settings, tables: Tables, monkeypatch: Any, kind: str
 ) -> None:
-    monkeypatch.setattr("db.report.dashboard.live.MAX_ACTIVITY_AGE_S", 0.0)
+    monkeypatch.setattr("dropbench.db.report.dashboard.live.MAX_ACTIVITY_AGE_S", 0.0)
     trial = tables.resolve(tables.suite())[3].trials[0]  # "running" in the database
     directory = RunDirectory.create(settings.runs, trial)
     for name in (
@@ -243,7 +243,7 @@ def test_a_suite_run_with_different_overrides_or_data_has_a_table_of_each(
 def test_damaged_values_are_reported_in_one_line(
     ask: Ask, store: Store, tables: Tables, statement: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("db.report.dashboard.live.MAX_ACTIVITY_AGE_S", 0.0)
+    monkeypatch.setattr("dropbench.db.report.dashboard.live.MAX_ACTIVITY_AGE_S", 0.0)
     (trial, *_) = tables.resolve(tables.suite())[0].trials
     with store.engine.begin() as connection:
         connection.exec_driver_sql(statement)

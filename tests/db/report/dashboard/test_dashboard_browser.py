@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from db.store.run_record import RunRecord
-from db.store.store import Store
-from harness.runs.run_directory import RunDirectory
-from harness.settings import Settings
+from dropbench.db.store.run_record import RunRecord
+from dropbench.db.store.store import Store
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.settings import Settings
 
 if TYPE_CHECKING:
     from tests.db.report.conftest import Reader, Runs, Tables

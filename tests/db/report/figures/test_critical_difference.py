@@ -6,13 +6,13 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from db.queries.rank import Ranking
-from db.report.figures.critical_difference import critical_difference_diagram
-from db.store.rows import Row
-from db.store.run_record import RunRecord
-from db.store.store import open_store
-from harness.regularizers.spec import RegularizerSpec
-from harness.trials.trial import Trial
+from dropbench.db.queries.rank import Ranking
+from dropbench.db.report.figures.critical_difference import critical_difference_diagram
+from dropbench.db.store.rows import Row
+from dropbench.db.store.run_record import RunRecord
+from dropbench.db.store.store import open_store
+from dropbench.harness.regularizers.spec import RegularizerSpec
+from dropbench.harness.trials.trial import Trial
 from tests.db.conftest import Call
 
 Make = Callable[..., Trial]

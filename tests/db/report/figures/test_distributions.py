@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from db.report.figures.distributions import BINS, Distribution, _merge_bins, arrays_of, distributions
-from db.report.view.cells import CellResult
-from db.store.store import Store
-from harness.analysis.sparsity import BINS as SPARSITY_BINS
-from harness.analysis.sparsity import WIDTH
-from harness.runs.run_directory import RunDirectory
+from dropbench.db.report.figures.distributions import BINS, Distribution, _merge_bins, arrays_of, distributions
+from dropbench.db.report.view.cells import CellResult
+from dropbench.db.store.store import Store
+from dropbench.harness.analysis.sparsity import BINS as SPARSITY_BINS
+from dropbench.harness.analysis.sparsity import WIDTH
+from dropbench.harness.runs.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from tests.db.report.conftest import Tables

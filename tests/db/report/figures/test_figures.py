@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from db.report.figures.figures import _curves, figure
-from db.report.view.build import with_subsets
-from db.report.view.view import View
-from db.store.store import Store
-from harness.errors import InputError
-from harness.runs.run_directory import RunDirectory
-from harness.suites.schema import FigureSpec
+from dropbench.db.report.figures.figures import _curves, figure
+from dropbench.db.report.view.build import with_subsets
+from dropbench.db.report.view.view import View
+from dropbench.db.store.store import Store
+from dropbench.harness.errors import InputError
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.suites.schema import FigureSpec
 
 if TYPE_CHECKING:
     from tests.db.report.conftest import Tables

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from db.report.figures.maps import draw_maps, scale_end
+from dropbench.db.report.figures.maps import draw_maps, scale_end
 
 IMAGE = np.zeros((8, 8, 1), np.uint8)
 WEAK, STRONG = np.full((2, 2), 0.25), np.array([[0.7, 0.25], [0.05, 0.0]])

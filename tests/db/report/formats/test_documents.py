@@ -14,9 +14,9 @@ import pandas
 import pytest
 from scipy import stats
 
-from db.report.formats.documents import as_csv, as_json, as_latex, as_markdown, as_parquet
-from db.report.view.view import View
-from db.store.store import Store
+from dropbench.db.report.formats.documents import as_csv, as_json, as_latex, as_markdown, as_parquet
+from dropbench.db.report.view.view import View
+from dropbench.db.store.store import Store
 from tests.paths import DOCS
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from db.report.formats.escaping import csv_text, cut, latex, markdown
-from harness.cli.plain_text import plain
+from dropbench.db.report.formats.escaping import csv_text, cut, latex, markdown
+from dropbench.harness.cli.plain_text import plain
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from db.report.formats.documents import as_json, as_latex, as_markdown
-from db.report.formats.layout import long_grid, wide_grid
-from db.report.formats.numbers import format_metric
-from db.report.page.document import page
-from db.report.view.view import View
-from db.store.store import Store
-from harness.suites.cell import SuiteOptions
-from harness.trials.metric import Metric
+from dropbench.db.report.formats.documents import as_json, as_latex, as_markdown
+from dropbench.db.report.formats.layout import long_grid, wide_grid
+from dropbench.db.report.formats.numbers import format_metric
+from dropbench.db.report.page.document import page
+from dropbench.db.report.view.view import View
+from dropbench.db.store.store import Store
+from dropbench.harness.suites.cell import SuiteOptions
+from dropbench.harness.trials.metric import Metric
 from tests.requests import named
 
 if TYPE_CHECKING:

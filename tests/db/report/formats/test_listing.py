@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from db.report.formats.listing import format_value, results_table
-from harness.regularizers.spec import complete_spec
+from dropbench.db.report.formats.listing import format_value, results_table
+from dropbench.harness.regularizers.spec import complete_spec
 
 
 @pytest.mark.parametrize(

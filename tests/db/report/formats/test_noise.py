@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from db.report.formats.noise import Noise, noise_lines, significant
+from dropbench.db.report.formats.noise import Noise, noise_lines, significant
 
 
 def two(value: float) -> str:

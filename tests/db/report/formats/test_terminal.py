@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from db.report.view.view import View
-from db.store.store import Store
+from dropbench.db.report.view.view import View
+from dropbench.db.store.store import Store
 
 if TYPE_CHECKING:
     from tests.db.report.conftest import Tables

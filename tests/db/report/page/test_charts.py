@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from db.report.page import templates
-from db.report.page.details import duration, log_lines
+from dropbench.db.report.page import templates
+from dropbench.db.report.page.details import duration, log_lines
 
 
 @given(st.text())

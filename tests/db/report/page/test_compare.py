@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from db.report.page import compare
-from db.report.page.training import load_training
-from db.store.store import Store
+from dropbench.db.report.page import compare
+from dropbench.db.report.page.training import load_training
+from dropbench.db.store.store import Store
 
 if TYPE_CHECKING:
     from tests.db.report.conftest import Runs, Tables

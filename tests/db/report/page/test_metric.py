@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from db.report.page.metric import budget_chart, ranks_chart
-from db.report.view.view import View
-from db.store.store import Store
-from db.tuning.select import Candidate, Selection
-from harness.suites.search_space import Search, Sweep
-from harness.trials.metric import Metric
+from dropbench.db.report.page.metric import budget_chart, ranks_chart
+from dropbench.db.report.view.view import View
+from dropbench.db.store.store import Store
+from dropbench.db.tuning.select import Candidate, Selection
+from dropbench.harness.suites.search_space import Search, Sweep
+from dropbench.harness.trials.metric import Metric
 from tests.db.report.view.test_ranking import filled_view, wide_suite
 
 if TYPE_CHECKING:

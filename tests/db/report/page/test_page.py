@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 from lxml import html as parser
 
-from db.report.page import templates
-from db.report.page.document import page
-from db.report.page.limits import Limits
-from db.report.page.table import table_of
-from db.report.view.build import with_subsets
-from db.report.view.view import View
-from db.store.store import Store
-from harness.runs.run_directory import RunDirectory
-from harness.suites.cell import SuiteOptions
-from harness.trials.metric import Metric
+from dropbench.db.report.page import templates
+from dropbench.db.report.page.document import page
+from dropbench.db.report.page.limits import Limits
+from dropbench.db.report.page.table import table_of
+from dropbench.db.report.view.build import with_subsets
+from dropbench.db.report.view.view import View
+from dropbench.db.store.store import Store
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.suites.cell import SuiteOptions
+from dropbench.harness.trials.metric import Metric
 
 if TYPE_CHECKING:
     from tests.db.report.conftest import Runs, Tables
@@ -34,7 +34,7 @@ HOSTILE = (
 @pytest.fixture(autouse=True)
 def _no_plotting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Replace the charts' script, which takes seconds and is covered by the browser tests."""
-    monkeypatch.setattr("db.report.page.document.vega_bundle", lambda: "/* plots */")
+    monkeypatch.setattr("dropbench.db.report.page.document.vega_bundle", lambda: "/* plots */")
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from lxml import etree
 
-from db.report.formats.documents import as_csv, as_latex
-from db.report.page.document import page
-from db.report.view.view import View
-from db.store.store import Store
+from dropbench.db.report.formats.documents import as_csv, as_latex
+from dropbench.db.report.page.document import page
+from dropbench.db.report.view.view import View
+from dropbench.db.store.store import Store
 
 if TYPE_CHECKING:
     from tests.db.report.conftest import Reader, Runs, Tables

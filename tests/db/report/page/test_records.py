@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from db.report.page.records import merge_seeds
+from dropbench.db.report.page.records import merge_seeds
 
 curve = st.lists(st.tuples(st.integers(0, 10_000), st.one_of(st.none(), st.floats(-1e6, 1e6))), max_size=60).map(
     lambda points: sorted(dict(points).items())

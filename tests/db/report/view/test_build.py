@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from db.report.formats.documents import as_json, as_markdown
-from db.report.view.build import with_subsets
-from db.report.view.view import View
-from harness.runs.run_directory import RunDirectory
+from dropbench.db.report.formats.documents import as_json, as_markdown
+from dropbench.db.report.view.build import with_subsets
+from dropbench.db.report.view.view import View
+from dropbench.harness.runs.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from tests.db.report.conftest import Tables

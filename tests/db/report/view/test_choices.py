@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness.runs.run_directory import Runs
+from dropbench.harness.runs.run_directory import Runs
 from tests.db.conftest import Call
 from tests.docs.reference.given import campaign, extended
 

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from db.report.formats.documents import as_json, as_markdown
-from db.report.view.build import build_view
-from db.report.view.preregistration import TEST, check, freeze, plan_of, read_preregistration
-from db.report.view.view import View
-from db.store.run_record import RunRecord
-from db.store.store import Store
-from harness.errors import InputError
-from harness.settings import Settings
-from harness.suites.cell import SuiteOptions
-from harness.suites.search_space import parse_search, parse_space
-from harness.suites.suite import Suite, parse_suite
-from jobs.queue.request import request_suite
+from dropbench.db.report.formats.documents import as_json, as_markdown
+from dropbench.db.report.view.build import build_view
+from dropbench.db.report.view.preregistration import TEST, check, freeze, plan_of, read_preregistration
+from dropbench.db.report.view.view import View
+from dropbench.db.store.run_record import RunRecord
+from dropbench.db.store.store import Store
+from dropbench.harness.errors import InputError
+from dropbench.harness.settings import Settings
+from dropbench.harness.suites.cell import SuiteOptions
+from dropbench.harness.suites.search_space import parse_search, parse_space
+from dropbench.harness.suites.suite import Suite, parse_suite
+from dropbench.jobs.queue.request import request_suite
 from tests.db.report.view.test_selection_notes import SUITE
 from tests.requests import table_of
 

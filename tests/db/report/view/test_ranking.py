@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from db.report.view.ranking import ranking_of
-from db.report.view.view import View
-from db.store.store import Store
-from harness.suites.suite import Suite, parse_suite
+from dropbench.db.report.view.ranking import ranking_of
+from dropbench.db.report.view.view import View
+from dropbench.db.store.store import Store
+from dropbench.harness.suites.suite import Suite, parse_suite
 from tests.db.report.conftest import Tables, Values
 
 DATA = ("trec", "mr", "cr", "subj", "snli")

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from db.report.formats.legend import about
-from db.report.view.cells import CellTrials
-from db.report.view.notes import recipe_lines
-from db.report.view.view import View, build
-from db.store.store import Store
-from harness.suites.cell import SuiteOptions
-from harness.suites.suite import Suite, load_suite, parse_suite
-from jobs.queue.request import make_request
+from dropbench.db.report.formats.legend import about
+from dropbench.db.report.view.cells import CellTrials
+from dropbench.db.report.view.notes import recipe_lines
+from dropbench.db.report.view.view import View, build
+from dropbench.db.store.store import Store
+from dropbench.harness.suites.cell import SuiteOptions
+from dropbench.harness.suites.suite import Suite, load_suite, parse_suite
+from dropbench.jobs.queue.request import make_request
 
 BASE = {"task": "image-classification", "data": "cifar100", "schedule": "decreasing"}
 

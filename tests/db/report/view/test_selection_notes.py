@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from db.report.formats.documents import as_csv, as_json, as_latex, as_markdown
-from db.report.formats.layout import long_grid
-from db.report.view.build import build_view
-from db.report.view.cells import CellResult
-from db.report.view.requests import look_up
-from db.report.view.view import View
-from db.store.run_record import RunRecord
-from db.store.store import Store
-from db.tuning.select import PRUNED
-from harness.settings import Settings
-from harness.suites.cell import Cell, SuiteOptions
-from harness.suites.search_space import parse_search, parse_space
-from harness.suites.suite import Suite, parse_suite
-from harness.trials.trial import Trial
-from jobs.queue.request import request_suite
+from dropbench.db.report.formats.documents import as_csv, as_json, as_latex, as_markdown
+from dropbench.db.report.formats.layout import long_grid
+from dropbench.db.report.view.build import build_view
+from dropbench.db.report.view.cells import CellResult
+from dropbench.db.report.view.requests import look_up
+from dropbench.db.report.view.view import View
+from dropbench.db.store.run_record import RunRecord
+from dropbench.db.store.store import Store
+from dropbench.db.tuning.select import PRUNED
+from dropbench.harness.settings import Settings
+from dropbench.harness.suites.cell import Cell, SuiteOptions
+from dropbench.harness.suites.search_space import parse_search, parse_space
+from dropbench.harness.suites.suite import Suite, parse_suite
+from dropbench.harness.trials.trial import Trial
+from dropbench.jobs.queue.request import request_suite
 from tests.requests import table_of
 
 if TYPE_CHECKING:

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from db.queries.statistics import MIN_PAIRS, paired_t_test
-from db.report.view.view import View
-from db.store.store import Store, open_store
-from harness.errors import InputError
-from harness.suites.cell import SuiteOptions
-from harness.trials.metric import Metric
-from jobs.queue.request import metric_of
+from dropbench.db.queries.statistics import MIN_PAIRS, paired_t_test
+from dropbench.db.report.view.view import View
+from dropbench.db.store.store import Store, open_store
+from dropbench.harness.errors import InputError
+from dropbench.harness.suites.cell import SuiteOptions
+from dropbench.harness.trials.metric import Metric
+from dropbench.jobs.queue.request import metric_of
 
 if TYPE_CHECKING:
     from tests.db.report.conftest import Tables

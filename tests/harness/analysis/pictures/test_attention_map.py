@@ -7,15 +7,15 @@ import pytest
 import torch
 from matplotlib.text import Text
 
-from harness.analysis import ANALYSES, figures
-from harness.analysis.options import Options
-from harness.analysis.pictures.attention_figure import MAX_WORDS, attention_figure
-from harness.analysis.pictures.attention_map import _word_map
-from harness.analysis.trained import Trained
-from harness.errors import InputError
-from harness.settings import Settings
-from harness.trials.sample_view import SampleView
-from harness.trials.task import Task
+from dropbench.harness.analysis import ANALYSES, figures
+from dropbench.harness.analysis.options import Options
+from dropbench.harness.analysis.pictures.attention_figure import MAX_WORDS, attention_figure
+from dropbench.harness.analysis.pictures.attention_map import _word_map
+from dropbench.harness.analysis.trained import Trained
+from dropbench.harness.errors import InputError
+from dropbench.harness.settings import Settings
+from dropbench.harness.trials.sample_view import SampleView
+from dropbench.harness.trials.task import Task
 from tests.harness.analysis.figure_flaws import flaws
 
 CPU = Settings(device="cpu", threads=1)

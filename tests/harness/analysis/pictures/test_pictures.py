@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from adapters.vision.metro import project
-from harness.analysis import ANALYSES
-from harness.analysis.options import Options
-from harness.analysis.pictures import predictions
-from harness.analysis.trained import Trained
-from harness.errors import InputError
-from harness.settings import Settings
-from harness.trials.sample_view import Overlay, Overlays, SampleView
-from tasks.detection.overlays import box_line, joined_boxes, mesh_line
+from dropbench.adapters.vision.metro import project
+from dropbench.harness.analysis import ANALYSES
+from dropbench.harness.analysis.options import Options
+from dropbench.harness.analysis.pictures import predictions
+from dropbench.harness.analysis.trained import Trained
+from dropbench.harness.errors import InputError
+from dropbench.harness.settings import Settings
+from dropbench.harness.trials.sample_view import Overlay, Overlays, SampleView
+from dropbench.tasks.detection.overlays import box_line, joined_boxes, mesh_line
 from tests.harness.analysis.figure_flaws import flaws
 from tests.harness.analysis.trained_runs import train_small
 

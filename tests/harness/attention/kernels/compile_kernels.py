@@ -8,8 +8,8 @@ import sys
 import torch
 
 from benchmarks.gpu.instructions import compile_kernels
-from harness.attention.kernels.triton_launch import TritonAttention
-from harness.attention.reference.drop_masks import sample_spec
+from dropbench.harness.attention.kernels.triton_launch import TritonAttention
+from dropbench.harness.attention.reference.drop_masks import sample_spec
 
 
 def main(dtype: str, head_dim: int, unit: str, rescale: str, capability: int) -> None:

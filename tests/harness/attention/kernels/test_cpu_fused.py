@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.attention import dispatch
-from harness.attention.backends import backend
-from harness.attention.call import Call
-from harness.attention.kernels import cpu_fused
-from harness.attention.kernels.c_library import load_function
-from harness.attention.reference.sdpa import attention_weights
-from harness.attention.reference.units import Rescale
+from dropbench.harness.attention import dispatch
+from dropbench.harness.attention.backends import backend
+from dropbench.harness.attention.call import Call
+from dropbench.harness.attention.kernels import cpu_fused
+from dropbench.harness.attention.kernels.c_library import load_function
+from dropbench.harness.attention.reference.sdpa import attention_weights
+from dropbench.harness.attention.reference.units import Rescale
 from tests.covering import each_pair
 from tests.harness.attention import attention_case
 from tests.harness.attention.attention_case import DROPS, MASKS, Case, Drop, needs_compiler

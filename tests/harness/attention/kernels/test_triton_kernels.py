@@ -14,11 +14,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.attention.kernels import triton_launch
-from harness.attention.kernels.triton_launch import TritonAttention
-from harness.attention.reference.drop_masks import drop_mask
-from harness.attention.reference.eager import merge_keep_mask
-from harness.attention.reference.sdpa import with_causal
+from dropbench.harness.attention.kernels import triton_launch
+from dropbench.harness.attention.kernels.triton_launch import TritonAttention
+from dropbench.harness.attention.reference.drop_masks import drop_mask
+from dropbench.harness.attention.reference.eager import merge_keep_mask
+from dropbench.harness.attention.reference.sdpa import with_causal
 from tests.harness.attention.attention_case import Case, Drop, needs_triton
 from tests.paths import ROOT
 
@@ -142,7 +142,7 @@ def test_fake_tensors_match_real_ones(drop: Drop, max_bits: int, monkeypatch: py
 def test_blocks_shrink_until_they_fit_in_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     from triton.runtime.errors import OutOfResources
 
-    from harness.attention.kernels import triton_kernels
+    from dropbench.harness.attention.kernels import triton_kernels
 
     block_sizes: list[tuple[int, int]] = []
 

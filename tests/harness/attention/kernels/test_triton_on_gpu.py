@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from harness.attention.backends import Backend
-from harness.attention.kernels import triton_launch
-from harness.attention.reference.sdpa import plain_attention
-from harness.attention.reference.units import Rescale
+from dropbench.harness.attention.backends import Backend
+from dropbench.harness.attention.kernels import triton_launch
+from dropbench.harness.attention.reference.sdpa import plain_attention
+from dropbench.harness.attention.reference.units import Rescale
 from tests.harness.attention.attention_case import Case, Drop
 
 pytestmark = pytest.mark.skipif(

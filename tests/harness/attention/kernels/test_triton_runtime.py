@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from harness.attention.kernels import triton_runtime
-from harness.attention.kernels.triton_runtime import _gpu_reason, gpu_reason, launch, warn_if_captured
+from dropbench.harness.attention.kernels import triton_runtime
+from dropbench.harness.attention.kernels.triton_runtime import _gpu_reason, gpu_reason, launch, warn_if_captured
 
 GRID = 4, 2, 1
 

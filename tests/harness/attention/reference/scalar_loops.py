@@ -116,7 +116,7 @@ def starts_over(unit: str, window: int, keys: int, grid: Grid | None, prefix: in
 
 def allowed(bias: Sequence[float]) -> list[bool]:
     """Return the keys of a row that an additive mask allows: not −inf, not the dtype's minimum, and less than 80 below
-    the maximum of the row (harness.attention.reference.sdpa.MASKED_LOGIT_GAP)."""
+    the maximum of the row (dropbench.harness.attention.reference.sdpa.MASKED_LOGIT_GAP)."""
     minimum = torch.finfo(torch.float64).min
     return [b > minimum / 2 and b > max(bias) - 80.0 for b in bias]
 

@@ -11,8 +11,8 @@ import torch
 from hypothesis import given, settings
 from scipy.stats import chi2
 
-from harness.attention.reference.drop_masks import dilate, sample_drop_mask, start_prob
-from harness.attention.reference.units import Unit
+from dropbench.harness.attention.reference.drop_masks import dilate, sample_drop_mask, start_prob
+from dropbench.harness.attention.reference.units import Unit
 from tests.harness.attention.reference import scalar_loops
 
 UNITS: tuple[Unit, ...] = get_args(Unit)

@@ -14,12 +14,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.attention.reference.drop_masks import sample_drop_mask
-from harness.attention.reference.units import Rescale, Unit
-from harness.models.attention import attend
-from harness.regularizers.base import Site
-from harness.regularizers.drop import UnitDrop
-from harness.seeding import derive, seed_all
+from dropbench.harness.attention.reference.drop_masks import sample_drop_mask
+from dropbench.harness.attention.reference.units import Rescale, Unit
+from dropbench.harness.models.attention import attend
+from dropbench.harness.regularizers.base import Site
+from dropbench.harness.regularizers.drop import UnitDrop
+from dropbench.harness.seeding import derive, seed_all
 from tests.covering import each_pair
 from tests.harness.attention.reference import scalar_loops
 from tests.harness.given import drop_site

@@ -12,10 +12,10 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from torch import Tensor
 
-from harness.attention.reference.units import Rescale, Unit
-from harness.models.attention import attend
-from harness.regularizers.base import Site
-from harness.regularizers.drop import UnitDrop
+from dropbench.harness.attention.reference.units import Rescale, Unit
+from dropbench.harness.models.attention import attend
+from dropbench.harness.regularizers.base import Site
+from dropbench.harness.regularizers.drop import UnitDrop
 from tests.harness.attention.reference import scalar_loops
 from tests.harness.given import given_drop, site_with
 

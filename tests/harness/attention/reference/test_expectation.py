@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from harness.attention.call import Call, plain
-from harness.attention.reference import expectation
-from harness.attention.reference.expectation import average_weights
-from harness.attention.reference.sdpa import allowed_keys, attention_logits, attention_weights
-from harness.models.attention import attend
-from harness.regularizers.base import Regularizer, Site
-from harness.regularizers.drop import UnitDrop
+from dropbench.harness.attention.call import Call, plain
+from dropbench.harness.attention.reference import expectation
+from dropbench.harness.attention.reference.expectation import average_weights
+from dropbench.harness.attention.reference.sdpa import allowed_keys, attention_logits, attention_weights
+from dropbench.harness.models.attention import attend
+from dropbench.harness.regularizers.base import Regularizer, Site
+from dropbench.harness.regularizers.drop import UnitDrop
 from tests.harness.given import drop_site, given_drop, site_with
 
 

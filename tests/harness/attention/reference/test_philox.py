@@ -10,13 +10,13 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from harness.attention.kernels import c_library
-from harness.attention.kernels.cpu_fused import FusedAttention
-from harness.attention.reference.drop_masks import DropSpec, drop_mask, sample_spec, start_threshold
-from harness.attention.reference.eager import merge_keep_mask
-from harness.attention.reference.philox import UINT32_MAX, philox, random_uint16
-from harness.attention.reference.sdpa import masked_softmax
-from harness.attention.reference.units import Unit
+from dropbench.harness.attention.kernels import c_library
+from dropbench.harness.attention.kernels.cpu_fused import FusedAttention
+from dropbench.harness.attention.reference.drop_masks import DropSpec, drop_mask, sample_spec, start_threshold
+from dropbench.harness.attention.reference.eager import merge_keep_mask
+from dropbench.harness.attention.reference.philox import UINT32_MAX, philox, random_uint16
+from dropbench.harness.attention.reference.sdpa import masked_softmax
+from dropbench.harness.attention.reference.units import Unit
 from tests.covering import each_pair
 from tests.harness.attention.attention_case import needs_compiler
 

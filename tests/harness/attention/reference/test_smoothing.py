@@ -14,8 +14,8 @@ import torch
 from hypothesis import given, settings
 from torch import Tensor
 
-from harness.attention.reference.units import Rescale
-from harness.models.attention import attend
+from dropbench.harness.attention.reference.units import Rescale
+from dropbench.harness.models.attention import attend
 from tests.harness.attention.reference import scalar_loops
 from tests.harness.given import given_drop, site_with
 

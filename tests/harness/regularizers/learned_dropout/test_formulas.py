@@ -12,8 +12,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.regularizers.learned_dropout.mask import LearnedMask
-from harness.regularizers.learned_dropout.regularizer import LearnedDropout
+from dropbench.harness.regularizers.learned_dropout.mask import LearnedMask
+from dropbench.harness.regularizers.learned_dropout.regularizer import LearnedDropout
 from tests.harness.regularizers.methods.reference import check
 
 Array = npt.NDArray[np.float64]

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from harness.errors import InputError
-from harness.models.mask_recorder import mean_statistics
-from harness.regularizers.auxiliary_loss import MAX_PENDING, coefficient, penalty, with_penalty
-from harness.regularizers.learned_dropout.mask import LearnedMask, MaskStatistics, entropy
-from harness.regularizers.learned_dropout.regularizer import LearnedDropout
-from harness.regularizers.spec import build_regularizer
+from dropbench.harness.errors import InputError
+from dropbench.harness.models.mask_recorder import mean_statistics
+from dropbench.harness.regularizers.auxiliary_loss import MAX_PENDING, coefficient, penalty, with_penalty
+from dropbench.harness.regularizers.learned_dropout.mask import LearnedMask, MaskStatistics, entropy
+from dropbench.harness.regularizers.learned_dropout.regularizer import LearnedDropout
+from dropbench.harness.regularizers.spec import build_regularizer
 
 WIDTH, HEADS = 24, 4
 

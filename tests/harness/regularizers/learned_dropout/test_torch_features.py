@@ -11,14 +11,14 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from harness.errors import InputError
-from harness.models.regularize import bind
-from harness.regularizers.auxiliary_loss import penalty
-from harness.runs.run_directory import RunDirectory
-from harness.settings import Settings
-from harness.training.engine import run_trial
-from harness.trials.task import TASKS
-from harness.trials.trial import TrialRequest
+from dropbench.harness.errors import InputError
+from dropbench.harness.models.regularize import bind
+from dropbench.harness.regularizers.auxiliary_loss import penalty
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.settings import Settings
+from dropbench.harness.training.engine import run_trial
+from dropbench.harness.trials.task import TASKS
+from dropbench.harness.trials.trial import TrialRequest
 from tests.harness.regularizers.learned_dropout.tiny_decoder import decoder, learned, loss_of, tokens
 
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from harness.errors import InputError
-from harness.models.mask_recorder import mask_statistics, mean_statistics
-from harness.models.regularize import bind, sites
-from harness.regularizers.auxiliary_loss import penalty
-from harness.regularizers.learned_dropout.mask import EmbeddingAttention
+from dropbench.harness.errors import InputError
+from dropbench.harness.models.mask_recorder import mask_statistics, mean_statistics
+from dropbench.harness.models.regularize import bind, sites
+from dropbench.harness.regularizers.auxiliary_loss import penalty
+from dropbench.harness.regularizers.learned_dropout.mask import EmbeddingAttention
 from tests.harness.regularizers.learned_dropout.tiny_decoder import (
     CONTEXT,
     LAYERS,
@@ -133,7 +133,7 @@ def test_statistics_of_a_model_in_training_and_in_evaluation() -> None:
 
 
 def test_a_cache_of_keys_is_refused() -> None:
-    from harness.models.attention import attend
+    from dropbench.harness.models.attention import attend
 
     model = learned(where="attention")
     site = next(site for site in sites(model) if site.kind == "decoder-self")

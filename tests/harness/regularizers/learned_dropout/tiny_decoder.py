@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from adapters.text.decoder import Decoder, build_decoder
-from harness.models.regularize import bind
-from harness.regularizers.auxiliary_loss import penalty
-from harness.regularizers.learned_dropout.mask import LearnedMask
+from dropbench.adapters.text.decoder import Decoder, build_decoder
+from dropbench.harness.models.regularize import bind
+from dropbench.harness.regularizers.auxiliary_loss import penalty
+from dropbench.harness.regularizers.learned_dropout.mask import LearnedMask
 
 VOCABULARY, CONTEXT, LAYERS = 31, 12, 3
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from harness.regularizers import REGULARIZERS
-from harness.regularizers.base import Regularizer
+from dropbench.harness.regularizers import REGULARIZERS
+from dropbench.harness.regularizers.base import Regularizer
 
 TOKENS, SIZE = 6, 4
 TOLERANCE = 1e-10

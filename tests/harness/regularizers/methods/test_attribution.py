@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from harness.errors import InputError
-from harness.models.attention import attend
-from harness.regularizers.base import Site
-from harness.regularizers.methods.attribution import ADDrop, high_region
-from harness.regularizers.passes import Passes
-from harness.regularizers.schedules import constant
-from harness.regularizers.spec import build_regularizer
+from dropbench.harness.errors import InputError
+from dropbench.harness.models.attention import attend
+from dropbench.harness.regularizers.base import Site
+from dropbench.harness.regularizers.methods.attribution import ADDrop, high_region
+from dropbench.harness.regularizers.passes import Passes
+from dropbench.harness.regularizers.schedules import constant
+from dropbench.harness.regularizers.spec import build_regularizer
 from tests.harness.regularizers.methods.reference import check
 from tests.harness.regularizers.one_layer import (
     BATCH,

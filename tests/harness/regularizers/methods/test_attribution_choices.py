@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from harness.attention.call import Call, plain
-from harness.regularizers.base import Site
-from harness.regularizers.methods.attribution import AttendOut, HeadMaskImportant
-from harness.regularizers.methods.weight_modules import DropGenerator
-from harness.regularizers.passes import loss_of_passes
-from harness.regularizers.schedules import constant
+from dropbench.harness.attention.call import Call, plain
+from dropbench.harness.regularizers.base import Site
+from dropbench.harness.regularizers.methods.attribution import AttendOut, HeadMaskImportant
+from dropbench.harness.regularizers.methods.weight_modules import DropGenerator
+from dropbench.harness.regularizers.passes import loss_of_passes
+from dropbench.harness.regularizers.schedules import constant
 from tests.harness.regularizers.methods.reference import check
 from tests.harness.regularizers.one_layer import (
     BATCH,

@@ -11,11 +11,11 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from harness.models.regularize import bind
-from harness.regularizers.base import Regularizer
-from harness.regularizers.methods.consistency import AttentionDropConsistency, MaskSub, RDrop
-from harness.regularizers.passes import Passes
-from harness.regularizers.spec import build_regularizer
+from dropbench.harness.models.regularize import bind
+from dropbench.harness.regularizers.base import Regularizer
+from dropbench.harness.regularizers.methods.consistency import AttentionDropConsistency, MaskSub, RDrop
+from dropbench.harness.regularizers.passes import Passes
+from dropbench.harness.regularizers.spec import build_regularizer
 from tests.harness.regularizers.methods.reference import check, name_of
 
 BATCH, CLASSES, PATCHES = 5, 4, 16

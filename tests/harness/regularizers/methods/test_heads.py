@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from harness.attention.call import Call
-from harness.models.attention import attend
-from harness.models.regularize import bind
-from harness.regularizers.base import Regularizer, Site
-from harness.regularizers.methods.heads import DropHead, HeadMask
-from harness.regularizers.spec import build_regularizer
+from dropbench.harness.attention.call import Call
+from dropbench.harness.models.attention import attend
+from dropbench.harness.models.regularize import bind
+from dropbench.harness.regularizers.base import Regularizer, Site
+from dropbench.harness.regularizers.methods.heads import DropHead, HeadMask
+from dropbench.harness.regularizers.spec import build_regularizer
 from tests.harness.regularizers.methods import reference
 
 HEADS, BATCH = 4, 3

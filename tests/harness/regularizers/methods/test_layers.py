@@ -7,7 +7,7 @@ import copy
 import torch
 from torch import Tensor, nn
 
-from harness.models.regularize import bind
+from dropbench.harness.models.regularize import bind
 from tests.harness.regularizers.methods.reference import check
 
 

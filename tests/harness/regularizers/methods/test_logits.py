@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from harness.attention.reference.drop_masks import drop_mask, sample_spec
-from harness.errors import InputError
-from harness.models.attention import attend
-from harness.regularizers.base import Regularizer, Site
-from harness.regularizers.methods.logits import AttentionDropBlur, AttentionDropTopK, LogitNoise, Temperature
-from harness.regularizers.schedules import constant
-from harness.regularizers.spec import build_regularizer
+from dropbench.harness.attention.reference.drop_masks import drop_mask, sample_spec
+from dropbench.harness.errors import InputError
+from dropbench.harness.models.attention import attend
+from dropbench.harness.regularizers.base import Regularizer, Site
+from dropbench.harness.regularizers.methods.logits import AttentionDropBlur, AttentionDropTopK, LogitNoise, Temperature
+from dropbench.harness.regularizers.schedules import constant
+from dropbench.harness.regularizers.spec import build_regularizer
 from tests.harness.regularizers.methods import reference
 
 HEADS, BATCH, TOKENS = 2, 3, reference.TOKENS

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.errors import InputError
-from harness.regularizers.base import Regularizer, Site
-from harness.regularizers.methods.outputs import DropDim, HiddenCut, StochasticDepth, TokenDropout
-from harness.regularizers.schedules import SCHEDULES
-from harness.regularizers.spec import build_regularizer
+from dropbench.harness.errors import InputError
+from dropbench.harness.regularizers.base import Regularizer, Site
+from dropbench.harness.regularizers.methods.outputs import DropDim, HiddenCut, StochasticDepth, TokenDropout
+from dropbench.harness.regularizers.schedules import SCHEDULES
+from dropbench.harness.regularizers.spec import build_regularizer
 from tests.harness.regularizers.methods.reference import check, name_of
 
 BATCH, TOKENS, WIDTH, RATIO = 5, 11, 8, 0.3

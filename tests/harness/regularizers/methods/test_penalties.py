@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from harness.errors import InputError
-from harness.models.attention import attend
-from harness.models.regularize import bind
-from harness.regularizers.auxiliary_loss import penalty
-from harness.regularizers.base import Site, SiteKind
-from harness.regularizers.composition import Composition, same_stage
-from harness.regularizers.spec import build_regularizer, complete_spec
+from dropbench.harness.errors import InputError
+from dropbench.harness.models.attention import attend
+from dropbench.harness.models.regularize import bind
+from dropbench.harness.regularizers.auxiliary_loss import penalty
+from dropbench.harness.regularizers.base import Site, SiteKind
+from dropbench.harness.regularizers.composition import Composition, same_stage
+from dropbench.harness.regularizers.spec import build_regularizer, complete_spec
 from tests.harness.regularizers.methods import reference
 
 HEADS, BATCH, TOKENS = 3, 3, reference.TOKENS

@@ -8,11 +8,11 @@ import pytest
 import torch
 from timm.models import create_model
 
-from harness.errors import InputError
-from harness.models.regularize import bind
-from harness.regularizers.base import Site
-from harness.regularizers.methods.tokens import PatchDropout
-from harness.regularizers.schedules import SCHEDULES
+from dropbench.harness.errors import InputError
+from dropbench.harness.models.regularize import bind
+from dropbench.harness.regularizers.base import Site
+from dropbench.harness.regularizers.methods.tokens import PatchDropout
+from dropbench.harness.regularizers.schedules import SCHEDULES
 from tests.harness.regularizers.methods.reference import check
 
 BATCH, PREFIX, PATCHES, WIDTH = 6, 2, 20, 4

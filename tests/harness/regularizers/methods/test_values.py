@@ -7,9 +7,9 @@ import math
 import pytest
 import torch
 
-from harness.models.attention import attend
-from harness.regularizers.base import Site
-from harness.regularizers.methods.values import ValueDropout
+from dropbench.harness.models.attention import attend
+from dropbench.harness.regularizers.base import Site
+from dropbench.harness.regularizers.methods.values import ValueDropout
 from tests.harness.regularizers.methods import reference
 
 HEADS, BATCH, RATIO = 2, 3, 0.3

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from harness.errors import InputError
-from harness.models.regularize import bind, set_progress, unregularize
-from harness.regularizers.auxiliary_loss import penalty
-from harness.regularizers.spec import build_regularizer
+from dropbench.harness.errors import InputError
+from dropbench.harness.models.regularize import bind, set_progress, unregularize
+from dropbench.harness.regularizers.auxiliary_loss import penalty
+from dropbench.harness.regularizers.spec import build_regularizer
 from tests.harness.regularizers.methods.reference import check
 
 

@@ -14,9 +14,9 @@ import pytest
 from mmdet.datasets import CocoDataset
 from PIL import Image
 
-from harness.errors import InputError
-from tasks.data import locate, read
-from tasks.data.detection.coco import DetectionData
+from dropbench.harness.errors import InputError
+from dropbench.tasks.data import locate, read
+from dropbench.tasks.data.detection.coco import DetectionData
 
 if TYPE_CHECKING:
     from tests.tasks.data.conftest import RealSource

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from harness.cli.main import run
-from harness.errors import InputError
-from tasks.data import locate, read
-from tasks.data.detection.hico import OBJECTS
-from tasks.data.detection.interactions import InteractionData
+from dropbench.harness.cli.main import run
+from dropbench.harness.errors import InputError
+from dropbench.tasks.data import locate, read
+from dropbench.tasks.data.detection.hico import OBJECTS
+from dropbench.tasks.data.detection.interactions import InteractionData
 
 if TYPE_CHECKING:
     from tests.tasks.data.conftest import RealSource

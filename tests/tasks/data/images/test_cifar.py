@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from harness.errors import InputError
-from tasks.data import read
-from tasks.data.classification import ImageClassificationData, Labels, Pixels
+from dropbench.harness.errors import InputError
+from dropbench.tasks.data import read
+from dropbench.tasks.data.classification import ImageClassificationData, Labels, Pixels
 
 if TYPE_CHECKING:
     from tests.tasks.data.conftest import WriteSource

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from harness.errors import InputError
-from tasks.data import locate, read
-from tasks.data.classification import ImageClassificationData
+from dropbench.harness.errors import InputError
+from dropbench.tasks.data import locate, read
+from dropbench.tasks.data.classification import ImageClassificationData
 
 if TYPE_CHECKING:
     from tests.tasks.data.conftest import WriteSource

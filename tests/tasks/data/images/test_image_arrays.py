@@ -14,9 +14,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from PIL import Image
 
-from harness.errors import InputError
-from tasks.data.classification import Pixels
-from tasks.data.images.image_arrays import MAX_PIXELS, FileImages
+from dropbench.harness.errors import InputError
+from dropbench.tasks.data.classification import Pixels
+from dropbench.tasks.data.images.image_arrays import MAX_PIXELS, FileImages
 
 GRADIENT = np.arange(6 * 8, dtype=np.uint8).reshape(6, 8) * 5
 COLORS = np.stack([GRADIENT, GRADIENT[::-1], 255 - GRADIENT], axis=2)

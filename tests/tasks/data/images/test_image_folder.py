@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from harness.errors import InputError
-from tasks.data import locate, read
-from tasks.data.classification import ImageClassificationData
+from dropbench.harness.errors import InputError
+from dropbench.tasks.data import locate, read
+from dropbench.tasks.data.classification import ImageClassificationData
 
 WriteImage = Callable[[Path, int], None]
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from harness.errors import InputError
-from tasks.data import locate, read
-from tasks.data.classification import ImageClassificationData, ImageSplit
-from tasks.data.fingerprint import fingerprint
-from tasks.data.images.label_maps import FOLDER, HOME, LabelMaps, locate_maps
-from tasks.data.locate import Source
+from dropbench.harness.errors import InputError
+from dropbench.tasks.data import locate, read
+from dropbench.tasks.data.classification import ImageClassificationData, ImageSplit
+from dropbench.tasks.data.fingerprint import fingerprint
+from dropbench.tasks.data.images.label_maps import FOLDER, HOME, LabelMaps, locate_maps
+from dropbench.tasks.data.locate import Source
 
 WriteImage = Callable[[Path, int], None]
 MAP = torch.stack([torch.arange(45.0).reshape(5, 3, 3) / 4, torch.arange(5.0)[:, None, None].expand(5, 3, 3)]).half()

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.errors import InputError
-from tasks.data import read
-from tasks.data.language.documents import LanguageData
-from tasks.data.language.text_corpus import THREE_PARTS, file_chunks
+from dropbench.harness.errors import InputError
+from dropbench.tasks.data import read
+from dropbench.tasks.data.language.documents import LanguageData
+from dropbench.tasks.data.language.text_corpus import THREE_PARTS, file_chunks
 
 if TYPE_CHECKING:
     from tests.tasks.data.conftest import RealSource, WriteSource
@@ -71,7 +71,7 @@ def test_every_text_file_is_split(source: WriteSource) -> None:
 @given(st.text(alphabet="aé漢\U0001f600 \n", min_size=1, max_size=200), st.integers(4, 60))
 def test_chunks_of_any_size_are_the_text(text: str, block: int) -> None:
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
-        patch.setattr("tasks.data.language.text_corpus.BLOCK", block)
+        patch.setattr("dropbench.tasks.data.language.text_corpus.BLOCK", block)
         path = Path(folder) / "a.txt"
         path.write_bytes(text.encode())
         chunks = list(file_chunks(path, THREE_PARTS))
@@ -83,7 +83,7 @@ def test_chunks_of_any_size_are_the_text(text: str, block: int) -> None:
 
 
 def test_a_text_of_one_line_is_cut_between_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks.data.language.text_corpus.BLOCK", 64)
+    monkeypatch.setattr("dropbench.tasks.data.language.text_corpus.BLOCK", 64)
     path = tmp_path / "text8.txt"
     path.write_bytes(b"some words " * 100)
     chunks = list(file_chunks(path, THREE_PARTS))
@@ -115,7 +115,7 @@ def test_files_that_are_not_text_are_errors_of_one_line(source: WriteSource, con
 
 
 def test_a_folder_without_text_is_reported(tmp_path: Path) -> None:
-    from tasks.data import locate
+    from dropbench.tasks.data import locate
 
     with pytest.raises(InputError, match=r"expected \*\.txt in"):
         locate("text", folders={"text": tmp_path})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tasks.data.language.wikipedia import plain_text
+from dropbench.tasks.data.language.wikipedia import plain_text
 
 
 @pytest.mark.parametrize(

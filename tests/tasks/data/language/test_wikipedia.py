@@ -11,10 +11,10 @@ from xml.sax.saxutils import escape
 
 import pytest
 
-from harness.errors import InputError
-from tasks.data import read
-from tasks.data.language.documents import LanguageData
-from tasks.data.language.wikipedia import dump_pages
+from dropbench.harness.errors import InputError
+from dropbench.tasks.data import read
+from dropbench.tasks.data.language.documents import LanguageData
+from dropbench.tasks.data.language.wikipedia import dump_pages
 
 if TYPE_CHECKING:
     from tests.tasks.data.conftest import RealSource, WriteSource
@@ -81,8 +81,8 @@ def test_pages_are_split_by_characters_and_spread(source: WriteSource) -> None:
 def test_a_large_dump_is_converted_by_several_processes(source: WriteSource, monkeypatch: pytest.MonkeyPatch) -> None:
     located = source("enwiki", {"a.xml.bz2": dump(*(page(f"P{n}", f"'''word''' {n}") for n in range(50)))})
     single_process = list(read(located, LanguageData).chunks())
-    monkeypatch.setattr("tasks.data.language.wikipedia.LARGE", 0)
-    monkeypatch.setattr("tasks.data.language.wikipedia.BATCH_PAGES", 16)
+    monkeypatch.setattr("dropbench.tasks.data.language.wikipedia.LARGE", 0)
+    monkeypatch.setattr("dropbench.tasks.data.language.wikipedia.BATCH_PAGES", 16)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
     assert list(read(located, LanguageData).chunks()) == single_process
     assert len(single_process) == 50

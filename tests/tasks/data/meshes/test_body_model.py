@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from harness.errors import InputError
-from tasks.data.meshes.body_model import (
+from dropbench.harness.errors import InputError
+from dropbench.tasks.data.meshes.body_model import (
     HIPS,
     JOINTS,
     SMPL_FILES,
@@ -23,7 +23,7 @@ from tasks.data.meshes.body_model import (
     free_body_model,
     read_body_model,
 )
-from tasks.data.meshes.wavefront import check_closed, read_wavefront
+from dropbench.tasks.data.meshes.wavefront import check_closed, read_wavefront
 
 ROUND, HIGH = 16, 12
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.errors import InputError
-from tasks.data import locate, read
-from tasks.data.locate import Source
-from tasks.data.meshes.bodies import BodyData, Camera
-from tasks.data.synthetic.bodies import CAMERAS, FRAMES, SUBJECTS
+from dropbench.harness.errors import InputError
+from dropbench.tasks.data import locate, read
+from dropbench.tasks.data.locate import Source
+from dropbench.tasks.data.meshes.bodies import BodyData, Camera
+from dropbench.tasks.data.synthetic.bodies import CAMERAS, FRAMES, SUBJECTS
 
 COPIED = range(1, 6)
 """Subjects of a small copy."""

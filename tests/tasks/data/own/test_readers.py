@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from harness.errors import InputError
-from tasks.data import locate, read_any
-from tasks.data.check import check
+from dropbench.harness.errors import InputError
+from dropbench.tasks.data import locate, read_any
+from dropbench.tasks.data.check import check
 
 if TYPE_CHECKING:
     from tests.tasks.data.conftest import WriteSource

@@ -11,10 +11,10 @@ import pytest
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.naive_bayes import MultinomialNB
 
-from harness.errors import InputError
-from tasks.data import DATASETS, locate, read_any
-from tasks.data.classification import ImageClassificationData, ImageSplit, TextClassificationData
-from tasks.data.synthetic_cache import SEED, VERSION, write_synthetic
+from dropbench.harness.errors import InputError
+from dropbench.tasks.data import DATASETS, locate, read_any
+from dropbench.tasks.data.classification import ImageClassificationData, ImageSplit, TextClassificationData
+from dropbench.tasks.data.synthetic_cache import SEED, VERSION, write_synthetic
 
 NAMES = [name for name in DATASETS if DATASETS.get(name).synthetic]
 SLOW = ("humbi", "hico-det")
@@ -104,7 +104,7 @@ def test_a_full_disk_leaves_nothing_behind(cache: Path, monkeypatch: pytest.Monk
     import resource
     import signal
 
-    monkeypatch.setattr("tasks.data.synthetic.text.ROWS_PER_CLASS", 2000)
+    monkeypatch.setattr("dropbench.tasks.data.synthetic.text.ROWS_PER_CLASS", 2000)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:

@@ -9,9 +9,9 @@ from seqeval.metrics.sequence_labeling import get_entities
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.naive_bayes import MultinomialNB
 
-from tasks.data import DATASETS, locate, read
-from tasks.data.text.snli import PairData
-from tasks.data.text.tagged import TaggedData
+from dropbench.tasks.data import DATASETS, locate, read
+from dropbench.tasks.data.text.snli import PairData
+from dropbench.tasks.data.text.tagged import TaggedData
 
 TAGGED = [name for name in DATASETS if (dataset := DATASETS.get(name)).synthetic and dataset.kind == TaggedData.kind]
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.errors import InputError
-from tasks.data import locate, read
-from tasks.data.check import check
-from tasks.data.text.conll import read_columns
-from tasks.data.text.tagged import TaggedData, TaggedSplit
+from dropbench.harness.errors import InputError
+from dropbench.tasks.data import locate, read
+from dropbench.tasks.data.check import check
+from dropbench.tasks.data.text.conll import read_columns
+from dropbench.tasks.data.text.tagged import TaggedData, TaggedSplit
 
 if TYPE_CHECKING:
     from tests.tasks.data.conftest import WriteSource

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from harness.errors import InputError
-from tasks.data import locate, read
-from tasks.data.text.conllu import read_split
-from tasks.data.text.tagged import TaggedData
+from dropbench.harness.errors import InputError
+from dropbench.tasks.data import locate, read
+from dropbench.tasks.data.text.conllu import read_split
+from dropbench.tasks.data.text.tagged import TaggedData
 
 if TYPE_CHECKING:
     from tests.tasks.data.conftest import WriteSource

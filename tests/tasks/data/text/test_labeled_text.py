@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.errors import InputError
-from tasks.data import locate, read
-from tasks.data.classification import TextClassificationData
-from tasks.data.text.labeled_text import read_label_text, read_news_csv, read_reviews
+from dropbench.harness.errors import InputError
+from dropbench.tasks.data import locate, read
+from dropbench.tasks.data.classification import TextClassificationData
+from dropbench.tasks.data.text.labeled_text import read_label_text, read_news_csv, read_reviews
 
 if TYPE_CHECKING:
     from tests.tasks.data.conftest import WriteSource

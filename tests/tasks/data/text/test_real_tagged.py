@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from seqeval.metrics.sequence_labeling import get_entities
 
-from tasks.data import read
-from tasks.data.check import check
-from tasks.data.text.snli import PairData
-from tasks.data.text.tagged import TaggedData, TaggedSplit
+from dropbench.tasks.data import read
+from dropbench.tasks.data.check import check
+from dropbench.tasks.data.text.snli import PairData
+from dropbench.tasks.data.text.tagged import TaggedData, TaggedSplit
 
 if TYPE_CHECKING:
     from tests.tasks.data.conftest import RealSource

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.errors import InputError
-from tasks.data import DATASETS, locate, read
-from tasks.data.check import check
-from tasks.data.text.snli import PairData
+from dropbench.harness.errors import InputError
+from dropbench.tasks.data import DATASETS, locate, read
+from dropbench.tasks.data.check import check
+from dropbench.tasks.data.text.snli import PairData
 
 if TYPE_CHECKING:
     from tests.tasks.data.conftest import WriteSource

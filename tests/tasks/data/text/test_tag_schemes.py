@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from seqeval.scheme import IOB1, IOB2, IOBES, Entities, Token
 
-from harness.errors import InputError
-from tasks.data.text.tag_schemes import detect_scheme, to_bio
+from dropbench.harness.errors import InputError
+from dropbench.tasks.data.text.tag_schemes import detect_scheme, to_bio
 
 FILE = Path("eng.train")
 SCHEMES: dict[str, type[Token]] = {"IOB1": IOB1, "BIO": IOB2, "BIOES": IOBES}

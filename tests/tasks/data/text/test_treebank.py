@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.errors import InputError
-from tasks.data import locate, read
-from tasks.data.check import check
-from tasks.data.text.tagged import TaggedData
-from tasks.data.text.treebank import read_trees
+from dropbench.harness.errors import InputError
+from dropbench.tasks.data import locate, read
+from dropbench.tasks.data.check import check
+from dropbench.tasks.data.text.tagged import TaggedData
+from dropbench.tasks.data.text.treebank import read_trees
 
 if TYPE_CHECKING:
     from pathlib import Path

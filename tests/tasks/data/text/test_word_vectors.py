@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.errors import InputError
-from harness.settings import Settings
-from tasks.data.fingerprint import fingerprint
-from tasks.data.text.word_vectors import locate_vectors, read_vectors
+from dropbench.harness.errors import InputError
+from dropbench.harness.settings import Settings
+from dropbench.tasks.data.fingerprint import fingerprint
+from dropbench.tasks.data.text.word_vectors import locate_vectors, read_vectors
 
 GLOVE = "the 0.5 -1 2e-2\n, 1 2 3\n. . . 7 8 9\nat name@domain.com 4 5 6\ncafé 0 0 1\nThe -1 -1 -1\n"
 EXPECTED: dict[str, list[float]] = {

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.errors import InputError
-from tasks.data import DATASETS, Source, locate, read_any
-from tasks.data.check import check
-from tasks.data.translation.fairseq_binary import HEADER, MAGIC, BinarizedPairs, BinarizedText, count_symbols
-from tasks.data.translation.fairseq_preprocess import prepare
+from dropbench.harness.errors import InputError
+from dropbench.tasks.data import DATASETS, Source, locate, read_any
+from dropbench.tasks.data.check import check
+from dropbench.tasks.data.translation.fairseq_binary import HEADER, MAGIC, BinarizedPairs, BinarizedText, count_symbols
+from dropbench.tasks.data.translation.fairseq_preprocess import prepare
 
 WriteSource = Callable[[str, Mapping[str, bytes]], Source]
 

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import InputError
-from tasks.data import Source, locate, read
-from tasks.data.translation import fairseq_preprocess
-from tasks.data.translation.fairseq_preprocess import PreparedData, prepare
-from tasks.data.translation.parallel import TranslationData
-from tasks.data.translation.sentencepiece_bpe import encode, train_bpe
+from dropbench.harness.errors import InputError
+from dropbench.tasks.data import Source, locate, read
+from dropbench.tasks.data.translation import fairseq_preprocess
+from dropbench.tasks.data.translation.fairseq_preprocess import PreparedData, prepare
+from dropbench.tasks.data.translation.parallel import TranslationData
+from dropbench.tasks.data.translation.sentencepiece_bpe import encode, train_bpe
 
 WriteSource = Callable[[str, Mapping[str, bytes]], Source]
 SENTENCES = ("Ein Mann geht, z.B. nach Köln-Nord.", "Zwei Hunde laufen.", "Ein Hund läuft nach Köln.")
@@ -51,9 +51,8 @@ def test_joined_pieces_are_the_text_again() -> None:
 
 
 def test_pieces_are_the_same_in_another_process() -> None:
-    code = (
-        f"from tasks.data.translation.sentencepiece_bpe import train_bpe\nprint(train_bpe({SENTENCES!r}, 60).to_str())"
-    )
+    code = "from dropbench.tasks.data.translation.sentencepiece_bpe import train_bpe\n"
+    code += f"print(train_bpe({SENTENCES!r}, 60).to_str())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == train_bpe(SENTENCES, 60).to_str()
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import InputError
-from tasks.data import DATASETS, Source, locate, read_any
-from tasks.data.check import check
-from tasks.data.translation.parallel import PairFiles, ParallelText
+from dropbench.harness.errors import InputError
+from dropbench.tasks.data import DATASETS, Source, locate, read_any
+from dropbench.tasks.data.check import check
+from dropbench.tasks.data.translation.parallel import PairFiles, ParallelText
 
 WriteSource = Callable[[str, Mapping[str, bytes]], Source]
 RealSource = Callable[[str], Source]
