@@ -50,9 +50,6 @@ COMMANDS = {
     "report": Target(
         "dropbench.jobs.cli.report_commands:app", "Print a suite's table next to the published one.", True
     ),
-    "freeze": Target(
-        "dropbench.jobs.cli.report_commands:app", "Write down a suite's plan before its test scores are read."
-    ),
     "dashboard": Target(
         "dropbench.jobs.cli.report_commands:app", "Serve live web pages of the database to this machine.", True
     ),
