@@ -17,7 +17,7 @@ from dropbench.jobs.queue.request import Requested, request_suite
 
 def named(suite: str, *trials: Trial) -> Request:
     """Return a request of a suite that names trials, with a row for each."""
-    cells = tuple(_cell(suite, trial) for trial in trials)
+    cells = tuple(_cell(suite, trial) for trial in {trial.id: trial for trial in trials}.values())
     return Request(
         suite=Heading(name=suite, title="A suite", source="these tests"),
         preset=trials[0].preset,

@@ -11,15 +11,8 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from dropbench.db.queries.blocks import (
-    BASELINE,
-    Block,
-    Name,
-    condition_versions,
-    name_of,
-    split_keys,
-    weights_and_plugins,
-)
+from dropbench.db.queries import blocks as conditions
+from dropbench.db.queries.blocks import BASELINE, Block, Name, name_of, split_keys
 from dropbench.db.queries.declarations import directed_metric, metrics_of
 from dropbench.db.queries.groups import COLUMNS, GroupKeys, configs, resolve_names
 from dropbench.db.queries.marks import marks_of, result_versions_differ, trial_labels
@@ -113,7 +106,7 @@ def rank(
         names = resolve_names(connection, metrics)
         keys = GroupKeys(filter, trial_labels(connection))
         values = {MetricName.parse(name).label: _runs(keys, connection, name) for name in names}
-        marks, extras = marks_of(connection), weights_and_plugins(connection, filter)
+        marks, extras = marks_of(connection), conditions.weights_and_plugins(connection, filter)
         differ = result_versions_differ(connection, *filter.on_configs(Configs.c.id))
     by = split_keys(configurations.values(), by, versions=differ)
     # Equal overrides are the same object (`groups.configs`), so that few are serialized again.
@@ -136,7 +129,7 @@ def rank(
             overrides = texts[id(overridden[config_id])]
             shared = {name: config[name] for name in ("task", "data", "model", "preset", "fingerprint")}
             mark = marks.get((config["data"], config["fingerprint"]))
-            versions["result_versions"] = condition_versions(config["result_versions"])
+            versions["result_versions"] = conditions.condition_versions(config["result_versions"])
             block = Block(**shared, overrides=overrides, metric=metric, weights=weights, mark=mark, **versions)
             target = blocks if origin == "own" else reference
             target.setdefault(block, {}).setdefault(name_of(config, by), []).append(seeds)

@@ -90,7 +90,7 @@ def test_a_verdict_says_how_certain_it_is(store: Store, make_trial: Make) -> Non
         for seed, change in enumerate(values):
             store.record([done(make_trial(seed, data=data, regularizer=NONE), 80.0)])
             store.record([done(make_trial(seed, data=data), 80.0 + change)])
-    rows = {row["data"]: row for row in compare_words(store, "old", "new", "accuracy")}
+    rows = {row["data"]: row for row in compare_words(store, "regularizer=none", "not regularizer=none", "accuracy")}
     assert {data: row["verdict"] for data, row in rows.items()} == {
         "trec": "better", "mr": "better, uncorrected", "cr": "better, within noise", "subj": "worse, untested",
     }  # fmt: skip
@@ -99,7 +99,7 @@ def test_a_verdict_says_how_certain_it_is(store: Store, make_trial: Make) -> Non
         [3 * p_values[0], 2 * p_values[1], p_values[2]]
     )
     assert rows["mr"]["p_bh"] == pytest.approx(1.5 * p_values[1])
-    unknown = compare_words(store, "old", "new", "x")
+    unknown = compare_words(store, "regularizer=none", "not regularizer=none", "x")
     assert {(row["p_holm"], row["verdict"]) for row in unknown} == {(None, None)}
 
 

@@ -24,10 +24,10 @@ from dropbench.harness.runs.run_directory import RunDirectory
 from dropbench.harness.suites.cell import SuiteOptions
 from dropbench.harness.suites.suite import load_suite
 from dropbench.harness.trials.trial import Trial
+from dropbench.jobs.queue.request import make_request
 
 if TYPE_CHECKING:
-    from dropbench.jobs.queue.request import make_request
-from tests.db.conftest import Call
+    from tests.db.conftest import Call
 
 MIXED = "torch 2.12, torch 2.13"
 SUITE = """

@@ -35,7 +35,7 @@ slow = pytest.mark.slow
     ("library", "command", "message"),
     [
         ("submitit", "run quickstart", "this command needs submitit: `pip install dropbench`"),
-        ("timm", "run quickstart", "model 't2t-vit-digits' needs timm: `pip install dropbench`"),
+        ("timm", "run quickstart", "task 'image-classification' needs timm: `pip install dropbench`"),
         ("torchvision", "run quickstart", "task 'image-classification' needs torchvision: `pip install dropbench`"),
         pytest.param("mmdet", DETECTION, f"task 'object-detection' needs mmdet: {MMDET}", marks=slow),
         pytest.param("sacrebleu", TRANSLATION, f"task 'translation' needs sacrebleu: {FAIRSEQ}", marks=slow),
