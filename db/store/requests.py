@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, select, update
 
+from dropbench.db.schema.connection import damaged
 from dropbench.db.schema.reference import Origin, origin_of, stored_id
 from dropbench.db.schema.tables import Memberships, Requests
 from dropbench.db.store.rows import in_list, insert_rows
@@ -42,10 +43,16 @@ def load_requests(connection: Connection, *clauses: ColumnElement[bool]) -> list
 
     The requests of a reference name its trials by the ids that they have in this database
     (`dropbench.db.schema.reference`).
+
+    Raises:
+        InputError: the content of a request is damaged.
     """
     query = select(Requests.c.id, Requests.c.content).where(*clauses)
     rows = connection.execute(query.order_by(Requests.c.created_at.desc(), Requests.c.id))
-    return [(origin_of(id), _stored(Request.model_validate(content), origin_of(id))) for id, content in rows]
+    try:
+        return [(origin_of(id), _stored(Request.model_validate(content), origin_of(id))) for id, content in rows]
+    except (ValueError, TypeError):  # JSON's and pydantic's
+        raise damaged(connection.engine, "damaged value of requests.content") from None
 
 
 def suites_of(connection: Connection) -> list[str]:

@@ -58,7 +58,7 @@ def enqueue(
     try:
         write_request(settings.runs, request)
     except OSError as error:
-        raise InputError(f"{error.filename}: {error.strerror}: expected a writable folder (DROPBENCH_RUNS)") from None
+        raise InputError(f"{settings.runs}: {error.strerror}: expected a writable folder (DROPBENCH_RUNS)") from None
     present = [directory for trial in trials if (directory := Runs(settings.runs)[trial.id]).path.is_dir()]
     if present:
         with slots.dispatch_lock(settings.runs):

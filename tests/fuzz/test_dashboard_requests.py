@@ -21,7 +21,7 @@ from tests.fuzz.hostile import limited, texts
 COLUMNS = (
     ("configs", "params"), ("configs", "config"), ("configs", "overrides"), ("configs", "data"), ("configs", "task"),
     ("trials", "seed"), ("trials", "state"), ("trials", "reason"), ("trials", "created_at"), ("trials", "libraries"),
-    ("metrics", "value"), ("metrics", "name"), ("memberships", "suite"),
+    ("metrics", "value"), ("metrics", "name"), ("memberships", "trial"), ("requests", "suite"), ("requests", "content"),
 )  # fmt: skip
 VALUES = ("x", "", "{", "[]", "3", "null", '{"a": NaN}', "9" * 400, -1, 2**62, 1e300, b"\xff\0", None)
 

@@ -66,8 +66,8 @@ def test_a_composition_is_one_trial_from_the_command_line_to_the_table(
     assert "nothing to train: 2 trials already done" in again.stderr
     analyzed = place.call("analyze", composed, "entropy")
     assert analyzed.returncode == 0, analyzed.stderr
-    report = json.loads(place.call("report", "mine.yaml", "--regularizer", COMPOSITION, "--format", "json").stdout)
-    assert [(cell["row"], cell["n"]) for cell in report["cells"]] == [("none", 1), (COMPOSITION, 1)]
+    report = json.loads(place.call("report", "mine.yaml", "--format", "json").stdout)
+    assert {(cell["row"], cell["n"]) for cell in report["cells"]} >= {("none", 1), (COMPOSITION, 1)}
     query = f"SELECT regularizer, ratio FROM v_trials WHERE trial_id = '{composed}'"
     assert json.loads(place.call("db", "sql", "--json", query).stdout) == [
         {"regularizer": "drophead+dropkey+r-drop", "ratio": 0.3}

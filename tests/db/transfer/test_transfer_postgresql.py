@@ -30,7 +30,7 @@ def url(postgresql: Callable[[], str]) -> str:
 def laptop(tmp_path: Path, template: Path, make_trial: Callable[..., Trial]) -> str:
     """The URL of a database with some trials, and with unusual texts and numbers."""
     file = f"sqlite:///{shutil.copy(template, tmp_path / 'laptop.db')}"
-    more: dict[str, Any] = {"suites": ["mine"], "created_at": DAY, "updated_at": DAY}
+    more: dict[str, Any] = {"created_at": DAY, "updated_at": DAY}
     with open_store(file) as filled:
         trials = [make_trial(seed, overrides={"text": "ü\n\0"}) for seed in range(3)]
         filled.enqueue([trials[0]], [named("mine", trials[0])])
