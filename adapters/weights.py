@@ -1,7 +1,7 @@
 """Checkpoints from the user: read without unpickling code, and loaded only if they match the model.
 
-`torch.load` refuses the few harmless types that checkpoints of mmengine and fairseq contain in addition to tensors. The
-contexts `mmengine_checkpoint` and `fairseq_checkpoint` allow exactly these types; all others are still refused.
+`torch.load` refuses the few harmless types that checkpoints of mmengine contain in addition to tensors. The context
+`mmengine_checkpoint` allows exactly these types; all others are still refused.
 """
 
 from __future__ import annotations
@@ -128,8 +128,3 @@ def mmengine_checkpoint() -> AbstractContextManager[None]:
     from mmengine.logging import HistoryBuffer
 
     return safe_globals([HistoryBuffer, (_statistic, "builtins.getattr"), *_numpy_numbers()])
-
-
-def fairseq_checkpoint() -> AbstractContextManager[None]:
-    """Allow the types that fairseq's Trainer saves in addition to weights: its arguments and meters."""
-    return safe_globals([argparse.Namespace, *_numpy_numbers()])

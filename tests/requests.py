@@ -7,7 +7,7 @@ from typing import Any
 from dropbench.db.report.view.requests import RequestTable, SuiteTable, resolve
 from dropbench.db.store.store import Store
 from dropbench.harness.settings import Settings
-from dropbench.harness.suites.cell import SuiteOptions
+from dropbench.harness.suites.cell import Cell, SuiteOptions
 from dropbench.harness.suites.request import Heading, Request, RequestedCandidate, RequestedCell
 from dropbench.harness.suites.suite import Suite
 from dropbench.harness.trials.metric import Metric
@@ -41,6 +41,13 @@ def _cell(suite: str, trial: Trial) -> RequestedCell:
         seeds=(trial.seed,),
         candidates=(RequestedCandidate(config=trial.config_id, trials=(trial.id,)),),
     )
+
+
+def grid_cells(cell: Cell) -> list[Cell]:
+    """Return the cells that are known before any result: this cell, or one per candidate of its grid."""
+    if cell.sweep is None:
+        return [cell]
+    return [cell.with_params(params) for params in cell.sweep.grid()] if cell.sweep.is_grid else []
 
 
 def requested(suite: str, *trials: Trial) -> Requested:

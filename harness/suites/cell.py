@@ -59,12 +59,6 @@ class Cell(StrictModel):
     seeds: tuple[Seed, ...]
     sweep: Sweep | None = None
 
-    def grid_cells(self) -> list[Cell]:
-        """Return the cells to run that are known before any result: this cell, or one per candidate of its grid."""
-        if self.sweep is None:
-            return [self]
-        return [self.with_params(params) for params in self.sweep.grid()] if self.sweep.is_grid else []
-
     def with_params(self, params: Params) -> Self:
         """Return a candidate as a cell; its trials equal those of an unswept cell with the same values."""
         request = self.request

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from pydantic import Field, ValidationError
 
@@ -119,6 +119,13 @@ class Request(StrictModel):
     def id(self) -> str:
         """First 12 hex digits of the SHA-256 of the canonical JSON without the time."""
         return digest(self.model_dump(mode="json", exclude={"created_at"}))
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Copy as pydantic does, without what is cached of the original."""
+        copy = super().model_copy(update=update, deep=deep)
+        for cached in ("id", "_configs"):
+            copy.__dict__.pop(cached, None)
+        return copy
 
     @property
     def trials(self) -> list[str]:

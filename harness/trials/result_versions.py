@@ -8,9 +8,6 @@ class attribute `result_version`, a model in ``catalog.yaml`` or where it is reg
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import product
-
 from dropbench.harness.errors import InputError
 from dropbench.harness.models.catalog import MODELS
 from dropbench.harness.regularizers.spec import part_names, result_version_of
@@ -64,13 +61,3 @@ def version_note(trial: Trial, verb: str = "trained") -> str | None:
         if version != trial.result_versions.get(item, 1)
     ]
     return ", ".join(differing) or None
-
-
-def earlier_trials(trial: Trial) -> Iterator[Trial]:
-    """Yield the same trial with earlier result versions, the latest first."""
-    versions = {"engine": 1, **trial.result_versions}
-    choices = product(*(range(version, -1, -1) for version in versions.values()))
-    next(choices)  # the trial itself
-    for choice in sorted(choices, reverse=True, key=sum):
-        others = {item: version for item, version in zip(versions, choice, strict=True) if version != 1}
-        yield trial.model_copy(update={"result_versions": others})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from dropbench.adapters.weights import fairseq_checkpoint, mmengine_checkpoint
+from dropbench.adapters.weights import mmengine_checkpoint
 
 
 class TouchesAFile:
@@ -71,36 +70,6 @@ def test_mmengine_checkpoint_may_only_request_statistics(tmp_path: Path) -> None
         torch.load(tmp_path / "hostile.pt", weights_only=True)
 
 
-def test_fairseq_checkpoint_is_loaded_and_a_hostile_one_is_not(tmp_path: Path, hostile: Path) -> None:
-    from fairseq.checkpoint_utils import load_checkpoint_to_cpu
-
-    path = tmp_path / "checkpoint_best.pt"
-    arrays = {"int": np.arange(3), "float": np.linspace(0, 1, 3, dtype=np.float32), "bool": np.array([True])}
-    extra = {"val_loss": np.float32(2.5), "best": np.float64(0.5), "arrays": arrays}
-    history = {"criterion_name": "C", "optimizer_name": "FairseqAdam", "lr_scheduler_state": {}, "num_updates": 1}
-    state = {
-        "args": Namespace(arch="transformer", lr=[0.5]),
-        "cfg": None,
-        "model": {"w": torch.ones(2)},
-        "optimizer_history": [history],
-        "extra_state": extra | {"train_iterator": {"epoch": 1}},
-    }
-    torch.save(state, path)
-
-    with pytest.raises(pickle.UnpicklingError, match="Namespace"):
-        load_checkpoint_to_cpu(str(path))
-    with fairseq_checkpoint():
-        state = load_checkpoint_to_cpu(str(path))
-        with pytest.raises(pickle.UnpicklingError):
-            load_checkpoint_to_cpu(str(hostile))
-    assert state["cfg"]["model"].arch == "transformer"
-    assert torch.equal(state["model"]["w"], torch.ones(2))
-    assert state["extra_state"]["val_loss"] == np.float32(2.5)
-    assert state["extra_state"]["arrays"]["int"].tolist() == [0, 1, 2]
-    with pytest.raises(pickle.UnpicklingError, match="Namespace"):
-        load_checkpoint_to_cpu(str(path))
-
-
 def test_numbers_of_numpy_1_are_allowed_under_their_old_names(tmp_path: Path) -> None:
     path = tmp_path / "old.pt"
     # NumPy 1 writes numpy.core, NumPy 2 writes numpy._core.
@@ -108,7 +77,7 @@ def test_numbers_of_numpy_1_are_allowed_under_their_old_names(tmp_path: Path) ->
     old = path.read_bytes().replace(b"numpy._core.multiarray", b"numpy.core.multiarray")
     assert old != path.read_bytes()
     path.write_bytes(old)
-    with fairseq_checkpoint():
+    with mmengine_checkpoint():
         state = torch.load(path, weights_only=True)
     assert state["loss"] == 2.5
     assert state["ids"].tolist() == [0, 1, 2]

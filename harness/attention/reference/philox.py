@@ -45,22 +45,14 @@ def philox(
     return c0, c1, c2, c3
 
 
-def random_uint16(
-    philox_seed: Tensor, stream: int, shape: tuple[int, int, int, int], device: torch.device | None
-) -> Tensor:
-    """Return 16 random bits per cell of `shape` (B, H, T, S), as int64.
-
-    The Philox block with counter (j // 8, i, b · H + h, stream) holds the bits of keys j to j + 7 of query i.
-    """
-    return interleave(random_halves(philox_seed, stream, shape, device), shape)
-
-
 def random_halves(
     philox_seed: Tensor, stream: int, shape: tuple[int, int, int, int], device: torch.device | None
 ) -> list[Tensor]:
-    """Return the bits of `random_uint16` by position in their block: eight tensors (B · H, T, ⌈S / 8⌉).
+    """Return 16 random bits per cell of `shape` (B, H, T, S) as int64, by position in their Philox block.
 
-    Comparing them before `interleave` moves booleans instead of int64 values.
+    The block with counter (j // 8, i, b · H + h, stream) holds the bits of keys j to j + 7 of query i: the result is
+    eight tensors (B · H, T, ⌈S / 8⌉), which `interleave` joins. Comparing them before it moves booleans instead of
+    int64 values.
     """
     batch, heads, seqlen_q, seqlen_k = shape
     key_blocks = torch.arange(-(-seqlen_k // 8), device=device)

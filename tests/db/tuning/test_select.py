@@ -28,6 +28,7 @@ from dropbench.harness.trials.metric import Metric
 from dropbench.harness.trials.task import spec_of
 from dropbench.harness.trials.trial import Trial
 from dropbench.jobs.queue.request import candidate_of
+from tests.requests import grid_cells
 
 SUITE: dict[str, Any] = {
     "title": "t",
@@ -84,7 +85,7 @@ def write(
 
 def test_the_best_on_dev_is_chosen_whatever_test_says(store: Store) -> None:
     swept = cell("ratio=0.1,0.2,0.3")
-    for fixed, dev, test in zip(swept.grid_cells(), (70.0, 80.0, 75.0), (99.0, 1.0, 98.0), strict=True):
+    for fixed, dev, test in zip(grid_cells(swept), (70.0, 80.0, 75.0), (99.0, 1.0, 98.0), strict=True):
         low, high = fixed.trials(HERE)
         write(store, low, dev - 5, test)
         write(store, high, dev + 5, test)
@@ -92,7 +93,7 @@ def test_the_best_on_dev_is_chosen_whatever_test_says(store: Store) -> None:
     assert selection.chosen is not None
     assert (selection.chosen.params, selection.chosen.dev, selection.chosen.n) == ({"ratio": 0.2}, 80.0, 2)
     assert selection.metric == ACCURACY
-    (best, *_) = swept.grid_cells()
+    (best, *_) = grid_cells(swept)
     for trial in best.trials(HERE):
         write(store, trial, 70.0, 1e6)  # what was not the best on dev is not, however good it is on test
     again = select(swept, HERE, store)
@@ -109,7 +110,7 @@ def test_no_test_score_changes_the_choice(scores: list[tuple[float, float]], dra
     METADATA.create_all(engine)
     with Store(engine) as store:
         swept = cell("ratio=" + ",".join(str(number / 100) for number in range(len(scores))), seeds=1)
-        trials = [fixed.trials(HERE)[0] for fixed in swept.grid_cells()]
+        trials = [fixed.trials(HERE)[0] for fixed in grid_cells(swept)]
         first = [dev for dev, _ in scores].index(max(dev for dev, _ in scores))
         tests = [test for _, test in scores]
         for _ in range(3):
@@ -157,7 +158,7 @@ def test_nothing_is_chosen_before_all_have_won_or_lost(states: list[str], settle
 
 def test_the_state_of_a_candidate(store: Store) -> None:
     swept = cell("ratio=0.1,0.2,0.3,0.4,0.5,0.6,0.7")
-    first, second, third, fourth, fifth, sixth, _ = [candidate.trials(HERE) for candidate in swept.grid_cells()]
+    first, second, third, fourth, fifth, sixth, _ = [candidate.trials(HERE) for candidate in grid_cells(swept)]
     write(store, first[0], 60.0)
     write(store, first[1], None)
     write(store, second[0], 70.0)

@@ -12,6 +12,7 @@ from dropbench.harness.errors import InputError
 from dropbench.harness.suites.cell import SuiteOptions
 from dropbench.harness.suites.search_space import Range, Search, Sweep, parse_search, parse_space
 from dropbench.harness.suites.suite import Suite, load_suite, parse_suite
+from tests.requests import grid_cells
 
 SMALL: dict[str, Any] = {
     "title": "t",
@@ -137,13 +138,13 @@ def test_rows_take_precedence_over_presets_and_presets_over_suites() -> None:
     (cell,) = searched.cells(SuiteOptions())
     assert cell.sweep is not None
     assert cell.sweep.search == Search(sampler="random", candidates=2)
-    assert cell.grid_cells() == []
+    assert grid_cells(cell) == []
 
 
 def test_candidates_equal_unswept_cells() -> None:
     space = parse_space(["ratio=0.1,0.2", "schedule=decreasing", "set.lr=0.01"])
     cell = next(cell for cell in small().cells(SuiteOptions(sweep=space)) if cell.row == "drop")
-    first, _ = cell.grid_cells()
+    first, _ = grid_cells(cell)
     assert (first.sweep, first.row, first.seeds) == (None, "drop", (0, 1))
     request = first.request
     assert request.params == {"ratio": 0.1, "rescale": "inverse"}
@@ -153,7 +154,7 @@ def test_candidates_equal_unswept_cells() -> None:
     (drop, *_) = [
         cell for cell in suite.cells(SuiteOptions(sweep=parse_space(["ratio=0.25"]))) if cell.sweep is not None
     ]
-    (candidate,) = drop.grid_cells()
+    (candidate,) = grid_cells(drop)
     alone = SuiteOptions(regularizers=("dropout:ratio=0.25",))
     assert candidate.request in [cell.request for cell in suite.cells(alone)]
 
@@ -198,4 +199,4 @@ def test_invalid_sweeps_in_files(sweep: dict[str, Any], message: str) -> None:
 
 def test_numbers_that_yaml_reads_as_strings() -> None:
     (_, cell) = small(sweep={"set.lr": ["1e-4", 0.01]}).cells(SuiteOptions())
-    assert [candidate.request.overrides["lr"] for candidate in cell.grid_cells()] == [1e-4, 0.01]
+    assert [candidate.request.overrides["lr"] for candidate in grid_cells(cell)] == [1e-4, 0.01]

@@ -20,6 +20,7 @@ from dropbench.harness.suites.search_space import parse_space
 from dropbench.harness.suites.suite import Suite, load_suite, parse_suite
 from dropbench.harness.suites.tuning import declared_tuning
 from tests.harness.suites.test_suite import SMALL
+from tests.requests import grid_cells
 
 LR = 0.0005
 """The learning rate of `paper` for text classification."""
@@ -92,9 +93,9 @@ def test_own_sweeps_and_the_command_line_come_first() -> None:
 
 def test_the_recipes_learning_rate_is_no_override() -> None:
     (base, *_) = tuned().cells(SuiteOptions(preset="paper", data=("mr",)))
-    assert [cell.request.overrides for cell in base.grid_cells()] == [{"lr": LR / 2}, {}, {"lr": LR * 2}]
+    assert [cell.request.overrides for cell in grid_cells(base)] == [{"lr": LR / 2}, {}, {"lr": LR * 2}]
     (base, *_) = tuned().cells(SuiteOptions(preset="paper", data=("mr",), overrides={"lr": 0.1}))
-    assert [cell.request.overrides["lr"] for cell in base.grid_cells()] == [0.05, 0.1, 0.2]
+    assert [cell.request.overrides["lr"] for cell in grid_cells(base)] == [0.05, 0.1, 0.2]
 
 
 def test_a_plug_in_is_tuned_as_its_class_says_or_over_the_learning_rate(plug_in: Callable[..., None]) -> None:
@@ -124,7 +125,7 @@ def test_every_row_of_a_field_suite_has_three_candidates_with_the_defaults(domai
     cells = list(tuned.cells(SuiteOptions()))
     assert len(cells) == len(plain) > 0
     for cell in cells:
-        candidates = [_identity(candidate) for candidate in cell.grid_cells()]
+        candidates = [_identity(candidate) for candidate in grid_cells(cell)]
         assert (len(candidates), len(cell.seeds)) == (3, 5)
         assert candidates.count(_identity(plain[_key(cell)])) == 1
 

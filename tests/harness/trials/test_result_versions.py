@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from dropbench.harness.regularizers.spec import complete_spec
 from dropbench.harness.settings import Settings
 from dropbench.harness.trials import result_versions
 from dropbench.harness.trials.plugins import make_trials
-from dropbench.harness.trials.result_versions import ENGINE, check_versions, earlier_trials, version_note
+from dropbench.harness.trials.result_versions import ENGINE, check_versions, version_note
 from dropbench.harness.trials.task import spec_of
 from dropbench.harness.trials.trial import Trial, TrialRequest
 from dropbench.jobs.cli.listing import list_items, regularizer_item
@@ -52,7 +51,6 @@ def test_the_engine_of_the_shipped_reference_has_version_0() -> None:
     assert Trial.from_json(old.to_json()) == old
     assert old.result_versions_text == "engine 0"
     assert version_note(old) == f"trained with result version 0 of engine; version {ENGINE} is current"
-    assert list(earlier_trials(make())) == [old]
 
 
 def test_each_item_has_its_own_version(raised: Trial) -> None:
@@ -71,14 +69,6 @@ def test_each_version_changes_both_ids(raised: Trial, item: str) -> None:
     changed = raised.model_copy(update={"result_versions": raised.result_versions | {item: 7}})
     assert changed.id != raised.id
     assert changed.config_id != raised.config_id
-
-
-def test_earlier_trials_come_latest_first(raised: Trial) -> None:
-    earlier = list(earlier_trials(raised))
-    number = math.prod(version + 1 for version in raised.result_versions.values()) - 1
-    assert len({trial.id for trial in earlier} - {raised.id}) == len(earlier) == number
-    totals = [sum({**dict.fromkeys(raised.result_versions, 1), **trial.result_versions}.values()) for trial in earlier]
-    assert totals == sorted(totals, reverse=True)
 
 
 def test_a_trial_of_another_version_is_refused(raised: Trial, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ import pytest
 from dropbench.db.store.store import open_store
 from dropbench.db.tuning.select import PRUNED
 from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.suites.request import read_request, request_files
 from dropbench.jobs.queue.reconcile import collect
 from tests.patience import PATIENCE, wait
 
@@ -86,6 +87,13 @@ def test_a_killed_search_resumes_to_the_same_result(workplace: Callable[[Path], 
         directory.id for directory in undisturbed.directories()
     }
     assert sorted(len(attempts) for attempts in killed.attempts().values())[:4] == [1] * 4
+    requests = [read_request(file) for file in request_files(undisturbed.runs)]
+    assert {request.extends for request in requests} == {None, *(each.id for each in requests if not each.extends)}
+    assert len(requests) == 3, "one per batch"
+    Path(undisturbed.database.removeprefix("sqlite:///")).unlink()
+    assert "0 damaged" in undisturbed.call("db", "rebuild").stdout
+    (again,) = json.loads(undisturbed.call("report", "search.yaml", "--json").stdout)["cells"]
+    assert (again["chosen"], len(again["candidates"])) == (expected["chosen"], 5)
 
 
 def test_enqueue_adds_one_batch_after_another(place: Workplace) -> None:

@@ -14,7 +14,7 @@ from dropbench.harness.attention.kernels import c_library
 from dropbench.harness.attention.kernels.cpu_fused import FusedAttention
 from dropbench.harness.attention.reference.drop_masks import DropSpec, drop_mask, sample_spec, start_threshold
 from dropbench.harness.attention.reference.eager import merge_keep_mask
-from dropbench.harness.attention.reference.philox import UINT32_MAX, philox, random_uint16
+from dropbench.harness.attention.reference.philox import UINT32_MAX, interleave, philox, random_halves
 from dropbench.harness.attention.reference.sdpa import masked_softmax
 from dropbench.harness.attention.reference.units import Unit
 from tests.covering import each_pair
@@ -39,7 +39,7 @@ def test_published_vectors(rounds: int, counter: tuple[int, int, int, int], seed
 
 
 def bits(seed: int, stream: int, shape: tuple[int, int, int, int]) -> Tensor:
-    return random_uint16(torch.tensor(seed), stream, shape, None)
+    return interleave(random_halves(torch.tensor(seed), stream, shape, None), shape)
 
 
 def test_uniform() -> None:
