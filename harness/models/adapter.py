@@ -28,10 +28,15 @@ Adapters registered later take precedence, so register general adapters before s
 ADAPTERS.add(
     "dropbench", "dropbench.harness.models.adapter:OwnModels", help="modules that call dropbench.attend", library=""
 )
+ADAPTERS.add(
+    "any",
+    "dropbench.harness.interception.models:AnyModel",
+    help="modules that call SDPA or a softmax over keys",
+    library="",
+)
 for _library, _target, _help in (
     ("torch", "torch_attention:TorchModels", "torch's nn.MultiheadAttention"),
     ("timm", "timm_models:TimmModels", "timm's ViT, DeiT, EVA, Swin and VOLO"),
-    ("transformers", "transformers_models:TransformersModels", "whole transformers models on its AttentionInterface"),
     ("fairseq", "fairseq_attention:FairseqModels", "fairseq's MultiheadAttention"),
 ):
     ADAPTERS.add(_library, f"dropbench.adapters.libraries.{_target}", help=_help, library=_library)

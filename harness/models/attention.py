@@ -108,3 +108,13 @@ def attend_logits(
     unit = torch.eye(logits.shape[-1], dtype=logits.dtype, device=logits.device)
     keys = unit.expand(*v.shape[:-1], -1)
     return attend(logits, keys, v, site, training=training, mask=mask, causal=causal, scale=1.0)
+
+
+def attend_weights(
+    logits: Tensor, site: Site, *, training: bool, mask: Tensor | None = None, causal: bool = False
+) -> Tensor:
+    """Return the weights (B, H, T, S) with which `attend_logits` attends, as the output for unit vectors as values."""
+    unit = torch.eye(logits.shape[-1], dtype=logits.dtype, device=logits.device)
+    values = unit.expand(*logits.shape[:-2], -1, -1)
+    fit = logits if mask is None else logits.masked_fill(~mask, 0.0)
+    return attend_logits(fit, values, site, training=training, mask=mask, causal=causal)

@@ -70,8 +70,9 @@ def _patches_of(
             output = site(path, "attention-output", width, batch_axis=0 if _batch_first(patch.module) else 1)
             windows = "its windows are not samples" if _has_windows(patch.module) else None
             yield ForwardPatch(owner, output, refusal=windows)
-    if ("feed-forward", block) not in present:
-        path, child = list(outside.items())[-1] if outside else _last_with_weights(block, module, inside)
+    following = list(outside.items()) or _with_weights(block, module, inside)
+    if ("feed-forward", block) not in present and following:
+        path, child = following[-1]
         yield ForwardPatch(child, site(path, "feed-forward", _out_features(child), batch_axis=axis))
     for path, child in linear.items():
         matrix = site(path, "weight", input_axis=1 if isinstance(child, nn.Linear) else 0)
@@ -126,11 +127,11 @@ def _entry(model: nn.Module, network: str, blocks: Sequence[str]) -> tuple[str, 
     return None
 
 
-def _last_with_weights(path: str, layer: nn.Module, attention: Sequence[str]) -> tuple[str, nn.Module]:
-    """Return the last module directly below a layer that has weight matrices and no attention."""
+def _with_weights(path: str, layer: nn.Module, attention: Sequence[str]) -> list[tuple[str, nn.Module]]:
+    """Return the modules directly below a layer that have weight matrices and no attention."""
     named = [(f"{path}.{name}", child) for name, child in layer.named_children()]
     with_weights = [(name, child) for name, child in named if any(each.dim() > 1 for each in child.parameters())]
-    return [(name, child) for name, child in with_weights if not any(_below(inner, [name]) for inner in attention)][-1]
+    return [(name, child) for name, child in with_weights if not any(_below(inner, [name]) for inner in attention)]
 
 
 def _has_windows(module: nn.Module) -> bool:

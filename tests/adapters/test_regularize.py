@@ -118,9 +118,8 @@ def test_the_error_for_a_model_without_attention_lists_supported_models() -> Non
     assert str(error.value) == (
         "regularize: no supported attention in Sequential"
         " (no adapter supports its PerformerAttention):"
-        " expected one of modules that call dropbench.attend, torch's nn.MultiheadAttention,"
-        " timm's ViT, DeiT, EVA, Swin and VOLO, whole transformers models on its AttentionInterface,"
-        " fairseq's MultiheadAttention"
+        " expected one of modules that call dropbench.attend, modules that call SDPA or a softmax over keys,"
+        " torch's nn.MultiheadAttention, timm's ViT, DeiT, EVA, Swin and VOLO, fairseq's MultiheadAttention"
     )
 
 

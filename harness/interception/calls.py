@@ -1,0 +1,66 @@
+"""Finds modules whose own code computes attention: it calls SDPA, or a softmax and a product.
+
+The code of a class is what its forward reaches: its own methods and the functions that these call, but not torch's, and
+not its child modules, which are modules of their own.
+"""
+
+from __future__ import annotations
+
+import dis
+import inspect
+from collections.abc import Iterator
+from functools import cache
+from types import CodeType, FunctionType
+from typing import Any, Literal
+
+from torch import nn
+
+Calls = Literal["sdpa", "softmax"]
+"""What code calls: SDPA (or a table of functions that do), or a softmax whose result a product may use."""
+
+SDPA = {"scaled_dot_product_attention", "multi_head_attention_forward", "ALL_ATTENTION_FUNCTIONS"}
+SOFTMAX = {"softmax", "Softmax"}
+PRODUCTS = {"matmul", "bmm", "einsum", "baddbmm"}
+
+
+@cache
+def attention_calls(kind: Any) -> Calls | None:
+    """Return what a class of modules calls to attend, or None if its own code computes no attention."""
+    names: set[str] = set()
+    multiplies = False
+    for code in _reachable(kind):
+        names |= set(code.co_names)
+        multiplies = multiplies or any(
+            step.opname == "BINARY_OP" and step.argrepr == "@" for step in dis.get_instructions(code)
+        )
+    if names & SDPA:
+        return "sdpa"
+    return "softmax" if names & SOFTMAX and (multiplies or names & PRODUCTS) else None
+
+
+def _reachable(kind: type[nn.Module]) -> Iterator[CodeType]:
+    """Yield the code of a class's forward and of all functions that it reaches, each once."""
+    queue: list[Any] = [getattr(kind, "forward", None)]
+    seen: set[CodeType] = set()
+    while queue:
+        function = inspect.unwrap(queue.pop())
+        if not isinstance(function, FunctionType) or function.__code__ in seen:
+            continue
+        seen.add(function.__code__)
+        for code in _nested(function.__code__):
+            yield code
+            for name in code.co_names:
+                method = inspect.getattr_static(kind, name, None)
+                if getattr(nn.Module, name, None) is method:
+                    method = None
+                queue += [
+                    found for found in (getattr(method, "__func__", method), function.__globals__.get(name))
+                    if isinstance(found, FunctionType) and not found.__module__.startswith("torch.")
+                ]  # fmt: skip
+
+
+def _nested(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _nested(constant)

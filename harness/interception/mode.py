@@ -1,0 +1,123 @@
+"""Routes the attention calls in a module's forward through `attend`: SDPA, and the softmax of logits over keys.
+
+A module that computes attention gets a class of its own, whose forward runs the original one under a torch function
+mode. The mode sees every torch function that the forward calls, by whatever name it imported it. Nothing else of the
+module, its model or its library changes.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+from dropbench.harness.attention.reference.sdpa import allowed_keys
+from dropbench.harness.interception.layout import Layout
+from dropbench.harness.models.adapter import can_use_original_forward
+from dropbench.harness.models.attention import attend, attend_weights
+from dropbench.harness.regularizers.base import Site
+
+SOFTMAX = (F.softmax, torch.softmax, Tensor.softmax)
+DROPOUT = (F.dropout, torch.dropout)
+
+
+class Interception(TorchFunctionMode):
+    """Replaces the attention calls of one forward pass of one module.
+
+    SDPA becomes `attend`. A softmax over the last of three or more axes becomes `attend_weights`, and the model's own
+    dropout of these weights, which the regularizer replaces, is left out.
+    """
+
+    def __init__(self, site: Site, *, training: bool, sinks: int = 0) -> None:
+        super().__init__()
+        self.site, self.training, self.sinks = site, training, sinks
+        self.weights: torch.Size | None = None
+        """The shape of the weights until something else than dropout is computed from them."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is F.scaled_dot_product_attention:
+            return self.attend(*args, **kwargs)
+        if func in SOFTMAX and _is_over_keys(*args, **kwargs):
+            return self.softmax(*args, **kwargs)
+        if func in DROPOUT and self.weights is not None and args[0].shape == self.weights:
+            return args[0]
+        return func(*args, **kwargs)
+
+    def attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Tensor:
+        """Replace SDPA; arguments and result are torch's, and dropout is the regularizer's."""
+        layout = Layout(query.shape[:-2], self.site.heads, width=self.site.width, size=query.shape[-1])
+        q = layout.fold(query)
+        k, v = (layout.fold(_with_heads(part, query, grouped=enable_gqa)) for part in (key, value))
+        mask = None if attn_mask is None else layout.fold_mask(attn_mask)
+        out = attend(q, k, v, self.site, training=self.training, mask=mask, causal=is_causal, scale=scale)
+        return layout.unfold(out)
+
+    def softmax(self, input: Tensor, dim: int = -1, _stacklevel: int = 3, dtype: torch.dtype | None = None) -> Tensor:
+        """Replace the softmax of logits (…, T, S); logits far below the maximum of their row are masked keys."""
+        logits = input if dtype is None else input.to(dtype)
+        layout = Layout(logits.shape[:-2], self.site.heads)
+        keys = layout.fold(logits[..., : logits.shape[-1] - self.sinks])
+        allowed = allowed_keys(keys) | keys.isnan()  # NaN stays NaN
+        weights = layout.unfold(attend_weights(keys, self.site, training=self.training, mask=allowed))
+        if self.sinks:  # they keep their share of the row
+            share = logits.softmax(dim=-1)[..., -self.sinks :]
+            weights = torch.cat([weights * (1.0 - share.sum(dim=-1, keepdim=True)), share], dim=-1)
+        weights = weights.contiguous()
+        self.weights = weights.shape
+        return weights
+
+
+def _is_over_keys(input: Tensor, dim: int | None = None, *_: Any, **__: Any) -> bool:
+    return input.dim() >= 3 and dim in (-1, input.dim() - 1)
+
+
+def _with_heads(part: Tensor, query: Tensor, *, grouped: bool) -> Tensor:
+    """Return keys or values (…, S, d) for each head of the queries."""
+    if grouped and part.shape[-3] != query.shape[-3]:
+        part = part.repeat_interleave(query.shape[-3] // part.shape[-3], dim=-3)
+    return part.expand(*query.shape[:-2], *part.shape[-2:])
+
+
+class Intercepted(nn.Module):
+    """The base of the classes that modules with intercepted attention have; see `intercepted_class`."""
+
+    unpatched: type[nn.Module]
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the original forward, with its attention calls replaced while the site needs it."""
+        if can_use_original_forward(self):
+            return super().forward(*args, **kwargs)
+        sinks = sum("sink" in name for name in self._parameters)
+        with Interception(cast(Site, self.site), training=self.training, sinks=sinks):
+            return super().forward(*args, **kwargs)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return _empty, (self.unpatched,), vars(self)
+
+
+@cache
+def intercepted_class(original: Any) -> Any:
+    """Return the subclass of a module's class, with the same name, whose attention calls are intercepted."""
+    names = {name: getattr(original, name) for name in ("__module__", "__qualname__", "__doc__")}
+    return type(original.__name__, (Intercepted, original), {**names, "unpatched": original})
+
+
+def _empty(original: Any) -> nn.Module:
+    """Return a module without state, for copies and unpickled modules."""
+    kind: type[nn.Module] = intercepted_class(original)
+    return kind.__new__(kind)

@@ -1,0 +1,117 @@
+"""An adapter of every module that calls SDPA or a softmax over keys, whatever library it is from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from dropbench.harness.interception.calls import attention_calls
+from dropbench.harness.interception.mode import Intercepted, intercepted_class
+from dropbench.harness.models.adapter import Adapter, Patch, number_layers, parents_of
+from dropbench.harness.regularizers.base import Site, SiteKind
+
+HEADS = ("num_attention_heads", "num_heads", "n_heads", "n_head", "heads", "nhead", "attention_heads", "num_attn_heads")
+"""The names that libraries have for the number of heads."""
+OTHER_ATTENTION = {
+    "XCA|CrossCovariance|Channel": "it attends over channels, not tokens",
+    "Factor|Linear|SSD|Lambda|Additive|Performer|Fourier": "it is linear attention, without a softmax over keys",
+}
+"""Patterns of class names whose softmax has no row of keys for each query."""
+INTERCEPTED = ("sdpa", "eager")
+"""transformers' implementations that call SDPA or softmax; the others are kernels that nothing can intercept."""
+
+
+@dataclass(frozen=True)
+class InterceptionPatch(Patch):
+    """A module whose attention calls are intercepted; see `dropbench.harness.interception.mode`."""
+
+    def attach(self) -> None:
+        self.module.__class__ = intercepted_class(original_class(self.module))
+        vars(self.module)["site"] = self.site
+
+
+class AnyModel(Adapter):
+    """An adapter of every attention module, found by what its code calls (`attention_calls`).
+
+    Cross attention is recognized by the class or name of its module, a decoder's self attention by being causal or part
+    of a decoder; all other attention is an encoder's. Layers are numbered for each stack (nn.ModuleList) and kind. A
+    module that runs as several layers (Albert) is one site.
+    """
+
+    name = "any"
+
+    def patches(self, model: nn.Module) -> Iterator[Patch]:
+        """Yield each module; linear attention, attention over channels and other kernels are refused by name."""
+        calls = {path: attention_calls(original_class(module)) for path, module in model.named_modules()}
+        around = {parent for path, found in calls.items() if found for parent in parents_of(path)}
+        modules = {
+            path: module for path, module in model.named_modules()
+            if calls[path] == "sdpa" or (calls[path] == "softmax" and path not in around)
+        }  # fmt: skip
+        for path, module, kind, layer, depth in number_layers(model, modules, _kind):
+            site = Site(path, kind, layer, depth, _heads(module), *_key_grid(model, path))
+            yield InterceptionPatch(module, site, refusal=_refusal(module))
+
+
+def original_class(module: nn.Module) -> Any:
+    """Return the class of a module without interception."""
+    return module.unpatched if isinstance(module, Intercepted) else type(module)
+
+
+def _refusal(module: nn.Module) -> str | None:
+    name = original_class(module).__name__
+    for pattern, reason in OTHER_ATTENTION.items():
+        if re.search(pattern, name):
+            return reason
+    implementation = getattr(getattr(module, "config", None), "_attn_implementation", None)
+    if implementation not in (*INTERCEPTED, None):
+        return (
+            f"{name} uses the attention implementation '{implementation}': expected {' or '.join(INTERCEPTED)}"
+            " (`model.set_attn_implementation`)"
+        )
+    return None
+
+
+def _kind(path: str, module: Any) -> SiteKind:
+    name, leaf = type(module).__name__, ".".join(path.split(".")[-2:])
+    if re.search("ClassAtt", name):
+        return "class"
+    if getattr(module, "is_cross_attention", False) is True or re.search("Cross", name):
+        return "cross"
+    if re.search("cross|encoder_attn|EncDec|multihead_attn", leaf):
+        return "cross"
+    return "decoder-self" if getattr(module, "is_causal", False) is True or "decoder" in path else "encoder-self"
+
+
+def _heads(module: Any) -> int:
+    for name in HEADS:
+        if isinstance(getattr(module, name, None), int):
+            return int(getattr(module, name))
+    width, size = getattr(getattr(module, "q_proj", None), "out_features", None), getattr(module, "head_dim", None)
+    if width and size:
+        return int(width // size)
+    return int(getattr(getattr(module, "config", None), "num_attention_heads", 1))
+
+
+def _key_grid(owner: nn.Module, path: str) -> tuple[tuple[int, int] | None, int]:
+    """Return grid and prefix tokens of the keys: of a window, or of the Vision Transformer of fixed size above."""
+    module: Any = owner.get_submodule(path)
+    window = getattr(getattr(module, "relative_position_bias", module), "window_size", None)
+    if "Swin" in type(module).__name__ and window is not None:
+        return tuple(window), 0
+    ancestor: Any
+    for ancestor in map(owner.get_submodule, parents_of(path)):
+        embeddings: Any = getattr(ancestor, "embeddings", None)
+        patches: Any = getattr(embeddings, "patch_embeddings", None)
+        positions = getattr(embeddings, "position_embeddings", None)
+        if isinstance(positions, nn.Parameter) and hasattr(patches, "image_size") and hasattr(patches, "patch_size"):
+            rows, columns = (side // size for side, size in zip(patches.image_size, patches.patch_size, strict=True))
+            registers = getattr(ancestor.config, "num_register_tokens", 0)
+            num_prefix_tokens = positions.shape[1] - rows * columns + registers
+            masked = getattr(ancestor.config, "mask_ratio", 0)  # a masked autoencoder drops most tokens
+            return ((rows, columns), num_prefix_tokens) if num_prefix_tokens >= 0 and not masked else (None, 0)
+    return None, 0
