@@ -5,18 +5,15 @@ from __future__ import annotations
 from math import ceil
 from typing import Any, cast
 
-import torch
-from timm.layers.attention import Attention, AttentionRope
-from timm.layers.pos_embed_sincos import apply_rot_embed_cat
-from timm.models import swin_transformer, volo
-from timm.models.eva import EvaAttention
+from timm.layers.attention import Attention
+from timm.models import volo
 from timm.models.vision_transformer import Block
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dropbench.harness.models.adapter import patched_class, site_of
 from dropbench.harness.models.attention import attend, attend_logits
-from dropbench.harness.models.head_skipping import JointProjections, may_leave_out_queries, split_heads
+from dropbench.harness.models.head_skipping import JointProjections, may_leave_out_queries
 from dropbench.harness.regularizers.base import Site
 
 
@@ -34,7 +31,10 @@ class RegularizedAttention(Attention):
         q, k = self.q_norm(q), self.k_norm(k)
         out = attend(q, k, v, self.site, training=self.training, mask=attn_mask, causal=is_causal)
         if needs_all:
-            return _project(self, x, self.norm(_join(out)))
+            joined = self.norm(out.transpose(1, 2).flatten(2))
+            if getattr(self, "gate", None) is not None:  # of some variants, before the output layer
+                joined = joined * self.gate(x).sigmoid()
+            return cast(Tensor, self.proj_drop(self.proj(joined)))
         return cast(Tensor, self.proj_drop(heads.merge(out)))
 
 
@@ -56,99 +56,6 @@ class ClassTokenBlock(Block):
         out = heads.merge(attend(attention.q_norm(q), attention.k_norm(k), v, site, training=True))
         first = x[:, :1] + self.drop_path1(self.ls1(attention.proj_drop(out)))
         return cast(Tensor, first + self.drop_path2(self.ls2(self.mlp(self.norm2(first)))))
-
-
-class RotaryAttention(nn.Module):
-    """Self-attention with rotary positions, and optionally grouped queries; a base of patched classes."""
-
-    def forward(
-        self: Any, x: Tensor, rope: Tensor | None = None, attn_mask: Tensor | None = None, is_causal: bool = False
-    ) -> Tensor:
-        """Attend within tokens (B, N, C) → (B, N, C_out)."""
-        if self.qkv is not None:
-            q, k, v = split_heads(self.joint_projection(x), 3, self.num_heads)
-        else:
-            q = self.q_proj(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
-            # With grouped queries there are fewer heads of keys and values.
-            k, v = (
-                projection(x).unflatten(-1, (-1, q.shape[-1])).transpose(1, 2)
-                for projection in (self.k_proj, self.v_proj)
-            )
-        q, k = self.q_norm(q), self.k_norm(k)
-        if rope is not None:
-            q, k = (self.rotate(part, rope).to(v.dtype) for part in (q, k))
-        groups = q.shape[1] // k.shape[1]
-        if groups > 1:
-            k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
-        out = attend(q, k, v, self.site, training=self.training, mask=attn_mask, causal=is_causal)
-        return _project(self, x, self.norm(_join(out)))
-
-    def joint_projection(self: Any, x: Tensor) -> Tensor:
-        """Project tokens to queries, keys and values together: (B, N, C) → (B, N, 3·heads·d)."""
-        return cast(Tensor, self.qkv(x))
-
-    def rotate(self: Any, part: Tensor, rope: Tensor) -> Tensor:
-        """Rotate queries or keys (B, heads, N, d) by their positions, except those of prefix tokens."""
-        prefix, image = part.split((self.num_prefix_tokens, part.shape[2] - self.num_prefix_tokens), dim=2)
-        return torch.cat([prefix, apply_rot_embed_cat(image, rope, half=self.rotate_half)], dim=2)
-
-
-@patched_class(AttentionRope, bypass=True)
-class RegularizedAttentionRope(RotaryAttention, AttentionRope):
-    """timm's attention with rotary positions."""
-
-
-@patched_class(EvaAttention, bypass=True)
-class RegularizedEvaAttention(RotaryAttention, EvaAttention):
-    """EVA's attention without a bias of keys."""
-
-    def joint_projection(self, x: Tensor) -> Tensor:
-        biases: list[Tensor] = [bias for bias in (self.q_bias, self.k_bias, self.v_bias) if bias is not None]
-        return F.linear(x, self.qkv.weight, torch.cat(biases) if biases else None)
-
-
-@patched_class(swin_transformer.WindowAttention, bypass=True)
-class RegularizedWindowAttention(swin_transformer.WindowAttention):
-    """Swin's attention within windows: a sample of `attend` is one window, and its keys are the window's tokens."""
-
-    site: Site
-
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Attend within windows (B·windows, N, C); the mask (windows, N, N) is -100 for pairs apart in the image."""
-        q, k, v = split_heads(self.qkv(x), 3, self.num_heads)
-        bias = self._get_rel_pos_bias()
-        if mask is not None:
-            bias = bias + mask.repeat(x.shape[0] // mask.shape[0], 1, 1)[:, None]
-        out = attend(q, k, v, self.site, training=self.training, mask=bias.to(q.dtype))
-        return _project(self, x, _join(out))
-
-
-@patched_class(volo.Attention, bypass=True)
-class RegularizedVoloAttention(volo.Attention):
-    """VOLO's self-attention over a feature map."""
-
-    site: Site
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Attend within (B, rows, columns, C) → (B, rows, columns, C)."""
-        tokens = x.flatten(1, 2)
-        q, k, v = split_heads(self.qkv(tokens), 3, self.num_heads)
-        out = attend(q, k, v, self.site, training=self.training)
-        return _project(self, tokens, _join(out)).view_as(x)
-
-
-@patched_class(volo.ClassAttention, bypass=True)
-class RegularizedClassAttention(volo.ClassAttention):
-    """VOLO's class attention: the class token attends to itself and to the patches."""
-
-    site: Site
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Attend from the class token: tokens (B, 1 + N, C) → class token (B, 1, C)."""
-        k, v = split_heads(self.kv(x), 2, self.num_heads)
-        q = self.q(x[:, :1]).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
-        out = attend(q, k, v, self.site, training=self.training)
-        return _project(self, x, _join(out))
 
 
 @patched_class(volo.OutlookAttention, bypass=True)
@@ -175,21 +82,8 @@ class RegularizedOutlookAttention(volo.OutlookAttention):
         return cast(Tensor, self.proj_drop(self.proj(out.permute(0, 2, 3, 1))))
 
 
-_CLASSES: tuple[Any, ...] = (
-    RegularizedAttention, RegularizedAttentionRope, RegularizedEvaAttention, RegularizedWindowAttention,
-    RegularizedVoloAttention, RegularizedClassAttention, RegularizedOutlookAttention,
-)  # fmt: skip
-PATCHED: dict[type[nn.Module], type[nn.Module]] = {patched.unpatched: patched for patched in _CLASSES}
+PATCHED: dict[Any, type[nn.Module]] = {
+    Attention: RegularizedAttention,
+    volo.OutlookAttention: RegularizedOutlookAttention,
+}
 """timm's class → the subclass that calls `attend`."""
-
-
-def _join(out: Tensor) -> Tensor:
-    """Join heads: (B, heads, N, d) → (B, N, heads·d)."""
-    return out.transpose(1, 2).flatten(2)
-
-
-def _project(module: Any, x: Tensor, out: Tensor) -> Tensor:
-    """Apply the output layer, and before it the gate of variants that have one."""
-    if getattr(module, "gate", None) is not None:
-        out = out * module.gate(x).sigmoid()
-    return cast(Tensor, module.proj_drop(module.proj(out)))

@@ -3,49 +3,58 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 from typing import Any, cast
 
 import timm
 import torch
-from timm.layers.patch_dropout import PatchDropout, PatchDropoutWithIndices
 from timm.models import volo
-from timm.models.swin_transformer import WindowAttention
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
 from dropbench.adapters.libraries.timm_attention import PATCHED, ClassTokenBlock
 from dropbench.harness.errors import InputError, unknown_name
-from dropbench.harness.models.adapter import Adapter, Patch, number_layers, parents_of
+from dropbench.harness.interception.grids import Grid
+from dropbench.harness.interception.models import AnyModel, attention_modules, original_class
+from dropbench.harness.models.adapter import Patch, parents_of
 from dropbench.harness.regularizers.base import Site, SiteKind
 
-DROPS = (PatchDropout, PatchDropoutWithIndices)
-KINDS: dict[type[nn.Module], SiteKind] = {volo.OutlookAttention: "outlook", volo.ClassAttention: "class"}
 
-
-class TimmModels(Adapter):
-    """An adapter of timm's ViT, DeiT, EVA, Swin and VOLO, and of other models with the same attention modules.
+class TimmModels(AnyModel):
+    """An adapter of timm's models that counts layers as their papers do.
 
     Layers are numbered over the whole network in order of execution: over all stages of Swin, and over outlook and self
-    attention of VOLO. Class attention is numbered separately. The token grid of Swin is the window, and that of outlook
-    attention is its kernel.
+    attention of VOLO. Class attention is numbered separately. The token grid of outlook attention is its kernel.
+
+    ViT's attention projects the heads that are kept, and outlook attention has no tokens of its own: these two have
+    patched classes; all other attention is intercepted.
     """
 
     name = "timm"
 
-    def patches(self, model: nn.Module) -> Iterator[Patch]:
-        originals = {patched: original for original, patched in PATCHED.items()} | {cls: cls for cls in PATCHED}
-        modules = {path: module for path, module in model.named_modules() if type(module) in originals}
-        networks = _networks(model, modules)
+    def stacks(self, model: nn.Module) -> Callable[[nn.Module, str], str]:
+        networks = _networks(model, attention_modules(model))
+        return lambda _, path: networks[path]
 
-        def kind_of(_: str, module: nn.Module) -> SiteKind:
-            return KINDS.get(originals[type(module)], "encoder-self")
+    def kind(self, path: str, module: Any) -> SiteKind:
+        return "outlook" if isinstance(module, volo.OutlookAttention) else super().kind(path, module)
 
-        for path, module, kind, layer, depth in number_layers(model, modules, kind_of, lambda _, path: networks[path]):
-            grid, prefix = _key_grid(model.get_submodule(networks[path]), module, kind)
-            site = Site(path, kind, layer, depth, module.num_heads, grid, prefix)
-            yield Patch(module, site, PATCHED[originals[type(module)]])
+    def grid(self, model: nn.Module, path: str) -> Grid:
+        module: Any = model.get_submodule(path)
+        if isinstance(module, volo.OutlookAttention):
+            return (module.kernel_size, module.kernel_size), 0
+        network: Any = next(
+            (each for each in map(model.get_submodule, parents_of(path)) if isinstance(each, volo.VOLO)), None
+        )
+        if network is not None:
+            rows, columns = network.pos_embed.shape[1:3]
+            return (rows, columns), int(isinstance(module, volo.ClassAttention))
+        return super().grid(model, path)
+
+    def patch(self, module: nn.Module, site: Site) -> Patch:
+        patched = PATCHED.get(original_class(module))
+        return super().patch(module, site) if patched is None else Patch(module, site, patched)
 
 
 def _networks(model: nn.Module, paths: Iterable[str]) -> dict[str, str]:
@@ -60,24 +69,6 @@ def _networks(model: nn.Module, paths: Iterable[str]) -> dict[str, str]:
 
 def _of_timm(module: nn.Module) -> bool:
     return any(cls.__module__.startswith("timm.models.") for cls in type(module).__mro__)
-
-
-def _key_grid(network: Any, module: Any, kind: SiteKind) -> tuple[tuple[int, int] | None, int]:
-    """Return the token grid and the number of prefix tokens of the keys of an attention module."""
-    if kind == "outlook":
-        return (module.kernel_size, module.kernel_size), 0
-    if isinstance(module, WindowAttention):
-        return tuple(module.window_size), 0
-    if isinstance(network, volo.VOLO):
-        rows, columns = network.pos_embed.shape[1:3]
-        return (rows, columns), int(kind == "class")
-    embedding = getattr(network, "patch_embed", None)
-    prefix = getattr(network, "num_prefix_tokens", None)
-    if embedding is None or prefix is None or getattr(embedding, "grid_size", None) is None:
-        return None, 0
-    if getattr(network, "dynamic_img_size", False) or isinstance(getattr(network, "patch_drop", None), DROPS):
-        return None, prefix  # the number of tokens changes between batches
-    return tuple(embedding.grid_size), prefix
 
 
 class ConvolutionalStem(nn.Module):

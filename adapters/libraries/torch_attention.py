@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import reduce
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -13,12 +13,12 @@ from torch.nn import functional as F
 
 from dropbench.harness.attention.reference.sdpa import additive, attention_weights
 from dropbench.harness.errors import InputError
+from dropbench.harness.interception.grids import key_grid
 from dropbench.harness.models.adapter import (
     Adapter,
     Patch,
     can_use_original_forward,
     number_layers,
-    parents_of,
     patched_class,
 )
 from dropbench.harness.models.attention import attend
@@ -159,7 +159,7 @@ class TorchModels(Adapter):
         """Yield each module; subclasses with their own forward are refused."""
         modules = {path: child for path, child in model.named_modules() if isinstance(child, nn.MultiheadAttention)}
         for path, module, kind, layer, depth in number_layers(model, modules, lambda path, _: _kind(model, path)):
-            site = Site(path, kind, layer, depth, module.num_heads, *_key_grid(model, path))
+            site = Site(path, kind, layer, depth, module.num_heads, *key_grid(model, path))
             plain = type(module) in (nn.MultiheadAttention, RegularizedMultiheadAttention)
             refusal = None if plain else f"{type(module).__name__} is a subclass of nn.MultiheadAttention"
             yield Patch(module, site, RegularizedMultiheadAttention, refusal)
@@ -175,13 +175,3 @@ def _kind(model: nn.Module, path: str) -> SiteKind:
     if re.search("cross|encoder_attn|multihead_attn", path):
         return "cross"
     return "decoder-self" if "decoder" in path else "encoder-self"
-
-
-def _key_grid(model: nn.Module, path: str) -> tuple[tuple[int, int] | None, int]:
-    """Return the token grid and the number of prefix tokens of the keys in torchvision's Vision Transformers."""
-    module: Any
-    for module in map(model.get_submodule, parents_of(path)):
-        if type(module).__module__ == "torchvision.models.vision_transformer" and hasattr(module, "patch_size"):
-            side = module.image_size // module.patch_size
-            return (side, side), 1
-    return None, 0

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 
 from dropbench.harness.interception.calls import attention_calls
-from dropbench.harness.interception.mode import Intercepted, intercepted_class
-from dropbench.harness.models.adapter import Adapter, Patch, number_layers, parents_of
+from dropbench.harness.interception.grids import Grid, key_grid
+from dropbench.harness.interception.mode import intercepted_class
+from dropbench.harness.models.adapter import Adapter, Patch, number_layers, parents_of, stack_of
 from dropbench.harness.regularizers.base import Site, SiteKind
 
 HEADS = ("num_attention_heads", "num_heads", "n_heads", "n_head", "heads", "nhead", "attention_heads", "num_attn_heads")
@@ -46,20 +47,42 @@ class AnyModel(Adapter):
 
     def patches(self, model: nn.Module) -> Iterator[Patch]:
         """Yield each module; linear attention, attention over channels and other kernels are refused by name."""
-        calls = {path: attention_calls(original_class(module)) for path, module in model.named_modules()}
-        around = {parent for path, found in calls.items() if found for parent in parents_of(path)}
-        modules = {
-            path: module for path, module in model.named_modules()
-            if calls[path] == "sdpa" or (calls[path] == "softmax" and path not in around)
-        }  # fmt: skip
-        for path, module, kind, layer, depth in number_layers(model, modules, _kind):
-            site = Site(path, kind, layer, depth, _heads(module), *_key_grid(model, path))
-            yield InterceptionPatch(module, site, refusal=_refusal(module))
+        modules, stacks = attention_modules(model), self.stacks(model)
+        for path, module, kind, layer, depth in number_layers(model, modules, self.kind, stacks):
+            place = (path, kind, layer, depth, _heads(module), *self.grid(model, path))
+            weights_only = attention_calls(original_class(module)) == "softmax"
+            yield self.patch(module, Site(*place, weights_only=weights_only))
+
+    def stacks(self, model: nn.Module) -> Callable[[nn.Module, str], str]:
+        """Return a function from model and path to the stack in which layers are counted."""
+        return stack_of
+
+    def kind(self, path: str, module: Any) -> SiteKind:
+        """Return the kind of attention of a module."""
+        return _kind(path, module)
+
+    def grid(self, model: nn.Module, path: str) -> Grid:
+        """Return the grid of a module's keys, and their prefix tokens."""
+        return key_grid(model, path)
+
+    def patch(self, module: nn.Module, site: Site) -> Patch:
+        """Return the patch of a module."""
+        return InterceptionPatch(module, site, refusal=_refusal(module))
+
+
+def attention_modules(model: nn.Module) -> dict[str, nn.Module]:
+    """Return the modules that compute attention, by path; one around others that has a softmax of its own is none."""
+    calls = {path: attention_calls(original_class(module)) for path, module in model.named_modules()}
+    around = {parent for path, found in calls.items() if found and path for parent in parents_of(path)}
+    return {
+        path: module for path, module in model.named_modules()
+        if calls[path] == "sdpa" or (calls[path] == "softmax" and path not in around)
+    }  # fmt: skip
 
 
 def original_class(module: nn.Module) -> Any:
-    """Return the class of a module without interception."""
-    return module.unpatched if isinstance(module, Intercepted) else type(module)
+    """Return the class of a module before it was patched."""
+    return getattr(type(module), "unpatched", type(module))
 
 
 def _refusal(module: nn.Module) -> str | None:
@@ -95,23 +118,3 @@ def _heads(module: Any) -> int:
     if width and size:
         return int(width // size)
     return int(getattr(getattr(module, "config", None), "num_attention_heads", 1))
-
-
-def _key_grid(owner: nn.Module, path: str) -> tuple[tuple[int, int] | None, int]:
-    """Return grid and prefix tokens of the keys: of a window, or of the Vision Transformer of fixed size above."""
-    module: Any = owner.get_submodule(path)
-    window = getattr(getattr(module, "relative_position_bias", module), "window_size", None)
-    if "Swin" in type(module).__name__ and window is not None:
-        return tuple(window), 0
-    ancestor: Any
-    for ancestor in map(owner.get_submodule, parents_of(path)):
-        embeddings: Any = getattr(ancestor, "embeddings", None)
-        patches: Any = getattr(embeddings, "patch_embeddings", None)
-        positions = getattr(embeddings, "position_embeddings", None)
-        if isinstance(positions, nn.Parameter) and hasattr(patches, "image_size") and hasattr(patches, "patch_size"):
-            rows, columns = (side // size for side, size in zip(patches.image_size, patches.patch_size, strict=True))
-            registers = getattr(ancestor.config, "num_register_tokens", 0)
-            num_prefix_tokens = positions.shape[1] - rows * columns + registers
-            masked = getattr(ancestor.config, "mask_ratio", 0)  # a masked autoencoder drops most tokens
-            return ((rows, columns), num_prefix_tokens) if num_prefix_tokens >= 0 and not masked else (None, 0)
-    return None, 0

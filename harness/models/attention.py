@@ -7,6 +7,7 @@ from torch import Tensor
 
 from dropbench.harness.attention.call import Call, plain
 from dropbench.harness.attention.reference import sdpa
+from dropbench.harness.errors import InputError
 from dropbench.harness.regularizers.around import regularized_attention
 from dropbench.harness.regularizers.base import Site
 from dropbench.harness.regularizers.output import regularized_heads
@@ -113,7 +114,17 @@ def attend_logits(
 def attend_weights(
     logits: Tensor, site: Site, *, training: bool, mask: Tensor | None = None, causal: bool = False
 ) -> Tensor:
-    """Return the weights (B, H, T, S) with which `attend_logits` attends, as the output for unit vectors as values."""
+    """Return the weights (B, H, T, S) with which `attend_logits` attends, as the output for unit vectors as values.
+
+    Raises:
+        InputError: a regularizer of the site needs the values.
+    """
+    for part in site.parts or (site,):
+        if part.regularizer is not None and part.regularizer.needs_values:
+            raise InputError(
+                f"{site.name} computes a softmax, and {type(part.regularizer).__name__} needs values: call SDPA there"
+                f" (transformers: `model.set_attn_implementation('sdpa')`) or exclude the site"
+            )
     unit = torch.eye(logits.shape[-1], dtype=logits.dtype, device=logits.device)
     values = unit.expand(*logits.shape[:-2], -1, -1)
     fit = logits if mask is None else logits.masked_fill(~mask, 0.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from math import isqrt
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import Field, model_validator
@@ -47,6 +48,7 @@ class Site:
         ratio: the layer's drop ratio, from the schedule.
         probe: an observer of the attention weights, for analyses; while it is set, weights are computed explicitly.
         width: channels of the output (for attention, of all heads together); None: unknown.
+        weights_only: whether the module computes the softmax of logits, and not SDPA: values and outputs are its own.
         embedded: whether the model passes the output of its mask-input site to this one.
         module: the regularizer's `output.SiteModule`, which acts in evaluation too; most have none.
         batch_axis: the axis of the samples in an output, 0 or 1.
@@ -72,6 +74,7 @@ class Site:
     ratio: float = 0.0
     probe: Probe | None = field(default=None, repr=False)
     width: int | None = None
+    weights_only: bool = False
     embedded: bool = False
     module: nn.Module | None = field(default=None, repr=False)
     masked_keys: Tensor | None = field(default=None, repr=False)
@@ -87,6 +90,13 @@ class Site:
 
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"penalties": []}  # in copies: those belong to the graph of a forward pass of this site
+
+    def key_grid(self, keys: int) -> tuple[int, int] | None:
+        """Return the grid of so many keys: `grid`, or a square for images of another size than the model's."""
+        if self.grid is None or self.grid[0] * self.grid[1] + self.num_prefix_tokens == keys:
+            return self.grid
+        side = isqrt(max(keys - self.num_prefix_tokens, 0))
+        return (side, side) if side * side + self.num_prefix_tokens == keys else self.grid
 
     def __post_init__(self) -> None:
         if not 0 <= self.layer < self.depth:
@@ -197,6 +207,11 @@ class Regularizer(FiniteModel, ABC):
         return self.over != "constant"
 
     @property
+    def needs_values(self) -> bool:
+        """True if it reads or changes the values or the output of attention, and not its logits or weights alone."""
+        return False
+
+    @property
     def acts_in_evaluation(self) -> bool:
         """True if the regularizer may change what the model computes in evaluation."""
         return type(self).site_module is not Regularizer.site_module
@@ -214,6 +229,8 @@ class Regularizer(FiniteModel, ABC):
 
     def skip(self, site: Site) -> str | None:
         """Return why the regularizer cannot work at a site, or None if it can."""
+        if site.weights_only and self.needs_values:
+            return f"{type(self).__name__} needs values, and the module computes a softmax"
         return None if site.kind in self.sites else f"it does not regularize {site.kind} sites"
 
     def site_module(self, site: Site) -> nn.Module | None:

@@ -146,5 +146,5 @@ class UnitDrop(AttentionDrop):
     def _sample_spec(self, seqlen_k: int, site: Site) -> DropSpec:
         from dropbench.harness.attention.reference.drop_masks import sample_spec  # which needs torch
 
-        keys = seqlen_k, site.grid, site.num_prefix_tokens
+        keys = seqlen_k, site.key_grid(seqlen_k), site.num_prefix_tokens
         return sample_spec(self.unit, site.ratio, self.window, *keys, stream=site.layer)

@@ -107,6 +107,10 @@ class Disagreement(AttentionPenalty):
 
     of: Literal["subspaces", "positions", "outputs"] = Field(default="outputs", description="what is compared")
 
+    @property
+    def needs_values(self) -> bool:
+        return self.of != "positions"
+
     def skip(self, site: Site) -> str | None:
         return "a single head has no other to differ from" if site.heads == 1 else super().skip(site)
 
@@ -162,6 +166,10 @@ class DiverseAttention(AttentionPenalty):
     weight: float = Field(default=1e-4, ge=0.0, description="weight of the penalty in the loss")
     layers: Layers = Field(default="first", description="which layers are observed: all, first, last, 3 or 0-2")
     of: Literal["heads", "tokens"] = Field(default="heads", description="what is compared")
+
+    @property
+    def needs_values(self) -> bool:
+        return self.of == "tokens"
 
     def skip(self, site: Site) -> str | None:
         if self.of == "heads" and site.heads == 1:

@@ -21,6 +21,10 @@ class ValueDropout(AroundAttention):
 
     ratio: float = RATIO
 
+    @property
+    def needs_values(self) -> bool:
+        return True
+
     def around(self, call: Call, site: Site, inner: Attention) -> Tensor:
         from torch.nn.functional import dropout
 
