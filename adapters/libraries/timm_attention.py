@@ -32,8 +32,9 @@ class RegularizedAttention(Attention):
         out = attend(q, k, v, self.site, training=self.training, mask=attn_mask, causal=is_causal)
         if needs_all:
             joined = self.norm(out.transpose(1, 2).flatten(2))
-            if getattr(self, "gate", None) is not None:  # of some variants, before the output layer
-                joined = joined * self.gate(x).sigmoid()
+            gate: Any = getattr(self, "gate", None)
+            if gate is not None:  # of some variants, before the output layer
+                joined = joined * gate(x).sigmoid()
             return cast(Tensor, self.proj_drop(self.proj(joined)))
         return cast(Tensor, self.proj_drop(heads.merge(out)))
 

@@ -31,7 +31,7 @@ def key_grid(model: nn.Module, path: str) -> Grid:
 
 def _of_transformers(network: Any) -> Grid | None:
     embeddings = getattr(network, "embeddings", None)
-    patches = getattr(embeddings, "patch_embeddings", None)
+    patches: Any = getattr(embeddings, "patch_embeddings", None)
     positions = getattr(embeddings, "position_embeddings", None)
     if not isinstance(positions, nn.Parameter) or not (
         hasattr(patches, "image_size") and hasattr(patches, "patch_size")
