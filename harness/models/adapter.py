@@ -177,6 +177,8 @@ def uninstall_weights(model: nn.Module) -> None:
         for name, chain in list(getattr(module, "parametrizations", {}).items()):
             built = chain[0]
             if isinstance(built, WeightModule):
+                own: Any = type(module)  # copies of the module share its class, which the removal changes
+                module.__class__ = type(own.__name__, own.__bases__, dict(vars(own)))
                 parametrize.remove_parametrizations(module, name, leave_parametrized=False)
                 following = vars(built)["following"]
                 for other in following:  # a dictionary keeps the order of insertion

@@ -161,8 +161,13 @@ def unregularize(model: Model) -> Model:
 
 def sites(model: nn.Module) -> list[Site]:
     """Return the sites of a regularized model, or of a model written for DropBench, in order of execution."""
-    slots = [(module, slot) for module in model.modules() for slot in ("site", "forward_site", "weight_site")]
-    return [site for module, slot in slots if (site := site_of(module, slot)) is not None]
+    return [site for module in model.modules() for site in sites_of(module)]
+
+
+def sites_of(module: nn.Module) -> list[Site]:
+    """Return the sites of one module: its attention, its output, and the weight that it computes."""
+    slots = ("site", "forward_site", "weight_site")
+    return [site for slot in slots if (site := site_of(module, slot)) is not None]
 
 
 def set_progress(model: nn.Module, progress: float) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from dropbench.harness.errors import InputError
-from dropbench.harness.models.regularize import OBJECTIVE, set_progress, sites
-from dropbench.harness.regularizers.auxiliary_loss import with_penalty
+from dropbench.harness.models.regularize import OBJECTIVE, set_progress, sites, sites_of
+from dropbench.harness.regularizers.auxiliary_loss import penalty, with_penalty
 from dropbench.harness.regularizers.passes import Forward, Passes, loss_of_passes
 
 
@@ -18,18 +18,27 @@ def training_loss(
     """Return the loss of a batch, with all terms that the model's regularizer adds to it.
 
     `forward` is called once, or as often as the regularizer compares passes. Other regularizers need no such loss.
+    Penalties of passes before this call, whose loss nothing has used, do not count.
 
     Args:
         model: a model after `regularize`, in training; it may be compiled, wrapped, or a part of this one.
-        forward: batch → the loss, and the class scores (N, C) of its N terms. It may call a wrapped model.
+        forward: batch → the loss, and the class scores (…, C) of its terms. It may call a wrapped model.
         batch: whatever `forward` accepts.
         step: the optimizer step, from 0, for coefficients of penalties.
         progress: the share of all steps that are done, from 0 to 1, for schedules over steps; None: at full strength.
         epoch: the epoch of the batch, from 0, for regularizers that alternate.
 
     Raises:
-        InputError: several parts of the model were regularized, each with a term of its own.
+        InputError: several parts of the model were regularized, each with a term of its own; or all that is regularized
+            is in evaluation mode, in which no regularizer acts.
     """
+    regularized = [module for module in model.modules() if sites_of(module)]
+    if regularized and not any(module.training for module in regularized):
+        raise InputError(
+            f"training_loss: {type(model).__name__} is in evaluation mode, in which no regularizer acts: call"
+            " `model.train()` first, or compute the loss of an evaluation without `training_loss`"
+        )
+    penalty(model, step)  # of passes before this call
     if progress is not None:
         set_progress(model, progress)
     objectives = [vars(module)[OBJECTIVE] for module in model.modules() if OBJECTIVE in vars(module)]

@@ -54,12 +54,17 @@ def add_penalty(site: Site, term: Tensor) -> None:
             raise InputError(f"{site.name}: its penalty has no gradient: checkpoint with use_reentrant=False")
         return
     if len(site.penalties) >= MAX_PENDING:
-        raise InputError(
-            f"{site.name}: the penalties of {MAX_PENDING} training forward passes were never collected: use"
-            " `dropbench.training_loss(model, forward, batch)` as the loss"
-        )
+        raise never_collected(site, f"{MAX_PENDING} training forward passes")
     site.penalties.append(term)
     site.observed = True
+
+
+def never_collected(site: Site, uses: str) -> InputError:
+    """Return the error for a training loop that leaves the penalties of a site out of the loss."""
+    return InputError(
+        f"{site.name}: the penalties of {uses} were never collected: use"
+        " `dropbench.training_loss(model, forward, batch)` as the loss"
+    )
 
 
 def penalty(model: nn.Module | Sequence[nn.Module], step: int) -> Tensor | None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 Forward = Callable[[Any], tuple[Tensor, Tensor]]
-"""A batch → the task's loss, and the logits (N, C) of its N terms."""
+"""A batch → the task's loss, and the logits (…, C) of its terms."""
 
 
 class HasObjective(Protocol):
@@ -57,6 +57,7 @@ class Passes:
     def run(self, batch: Any) -> tuple[Tensor, Tensor]:
         """Pass a batch through the model; return the loss and the logits (N, C)."""
         loss, logits = self._forward(batch)
+        logits = logits.flatten(0, -2) if logits.dim() > 2 else logits
         return loss, logits.to(torch.promote_types(logits.dtype, torch.float32))
 
     def strength(self, regularizer: HasObjective) -> float:

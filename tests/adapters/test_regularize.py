@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from functools import partial
 from typing import Any
 
@@ -11,11 +12,20 @@ from torch import Tensor, nn
 
 from dropbench import REGULARIZERS, AttentionDrop, InputError, Site, regularize, sites, unregularize
 from dropbench.adapters.text.text_transformer import build_text_transformer
+from dropbench.harness.errors import UnsuitableError
 from dropbench.harness.models.adapter import Patch
 from dropbench.harness.models.regularize import DEFAULT_KINDS, bind, find_patches, watch
 from dropbench.harness.regularizers.spec import build_regularizer
 
 drop = partial(regularize, regularizer="dropkey", ratio=0.5, quiet=True)
+
+
+X = torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(1))
+
+
+def encoder() -> nn.TransformerEncoder:
+    layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+    return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
 
 
 def block() -> nn.MultiheadAttention:
@@ -197,3 +207,56 @@ def test_a_patch_without_a_class_does_nothing() -> None:
     patch.detach()
     assert type(module) is nn.Linear
     assert not find_patches(module)
+
+
+@pytest.mark.parametrize("name", ["mixout", "sigma-reparam", "weight-orthogonality"])
+def test_a_copy_is_unregularized_alone(name: str) -> None:
+    model = encoder()
+    regularize(model, name, quiet=True)
+    copied = copy.deepcopy(model)
+    unregularize(copied)
+    assert not any(hasattr(module, "parametrizations") for module in copied.modules())
+    torch.testing.assert_close(model.eval()(X), copied.eval()(X))
+    unregularize(model)
+    assert list(model.state_dict()) == list(copied.state_dict())
+
+
+def test_the_vectors_of_sigma_reparam_keep_their_type_in_autocast() -> None:
+    model = encoder().train()
+    regularize(model, "sigma-reparam", quiet=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        model(X).sum().backward()
+    assert {buffer.dtype for buffer in model.buffers()} == {torch.float32}
+    model(X).sum().backward()
+
+
+class EightLines(nn.Module):
+    """A module as users write it: nothing tells what it is but its code."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.scale = nn.Linear(8, 24), 0.5
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).chunk(3, dim=-1)
+        weights = nn.functional.dropout((self.scale * q @ k.transpose(-2, -1)).softmax(-1), 0.9, self.training)
+        attended: Tensor = weights @ v
+        return attended
+
+
+def test_attention_in_a_module_of_ones_own_is_regularized_and_its_dropout_replaced() -> None:
+    module, x = EightLines().eval(), torch.randn(2, 5, 8)
+    plain = module(x)
+    bind(module, "none")
+    torch.testing.assert_close(module.train()(x), plain)
+    report = bind(module, "dropkey", ratio=0.5)
+    assert [(site.name, site.kind) for site in report.bound] == [("", "encoder-self")]
+    assert not torch.allclose(module(x), plain)
+    assert torch.equal(module.eval()(x), plain)
+    with pytest.raises(UnsuitableError, match="ValueDropout needs values, and the module computes a softmax"):
+        bind(module, "value-dropout")
+
+
+def test_a_grid_fits_the_keys_of_a_call() -> None:
+    site = Site("", "encoder-self", 0, 1, 2, (4, 6), 1)
+    assert [site.key_grid(keys) for keys in (25, 10, 12)] == [(4, 6), (3, 3), (4, 6)]

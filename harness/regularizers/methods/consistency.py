@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field, PrivateAttr
 
+from dropbench.harness.errors import InputError
 from dropbench.harness.regularizers.around import PlainAttention
-from dropbench.harness.regularizers.base import Site, SiteKind, Stage
+from dropbench.harness.regularizers.base import Regularizer, Site, SiteKind, Stage
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,7 +32,7 @@ class TwoPasses(PlainAttention):
         """Return the mean divergence of the predictions, given as log-probabilities (N, C)."""
 
     def objective(self, passes: Passes) -> Tensor:
-        first, second = (logits.log_softmax(dim=-1) for logits in passes.logits)
+        first, second = (logits.log_softmax(dim=-1) for logits in class_scores(passes, self))
         return passes.strength(self) * self.divergence(first, second)
 
 
@@ -85,14 +86,25 @@ class MaskSub(PlainAttention):
         """Return half of the difference between the loss of the second pass and that of the first."""
         from torch.nn.functional import cross_entropy
 
+        scores = class_scores(passes, self)
         self._masks = True
         try:
-            seconds = [passes.run(passes.batch)[1] for _ in passes.logits]
+            seconds = [passes.run(passes.batch)[1] for _ in scores]
         finally:
             self._masks = False
-        pairs = zip(seconds, passes.logits, strict=True)
+        pairs = zip(seconds, scores, strict=True)
         losses = [cross_entropy(second, first.detach().softmax(dim=-1)) for second, first in pairs]
         return (sum(losses[1:], start=losses[0]) / len(losses) - passes.loss) / 2
+
+
+def class_scores(passes: Passes, regularizer: Regularizer) -> tuple[Tensor, ...]:
+    """Return the scores (N, C) of each pass; raise InputError for one score per term, which has no distribution."""
+    shape = tuple(passes.logits[0].shape)
+    if len(shape) < 2 or shape[-1] < 2:
+        raise InputError(
+            f"{type(regularizer).__name__} compares predicted classes: expected scores (N, C) of 2 or more, got {shape}"
+        )
+    return passes.logits
 
 
 def _kl(first: Tensor, second: Tensor) -> Tensor:

@@ -8,9 +8,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from dropbench.harness.regularizers.auxiliary_loss import recomputing
+from dropbench.harness.attention.reference.sdpa import without_autocast
+from dropbench.harness.regularizers.auxiliary_loss import never_collected, recomputing
 from dropbench.harness.regularizers.base import Site
 from dropbench.harness.regularizers.output import SiteModule, WeightModule
+
+MAX_USES = 256
+"""Uses of a weight in training whose penalty may wait to be added to a loss; a pass may use a weight several times."""
 
 
 class SigmaReparamWeight(WeightModule):
@@ -40,6 +44,10 @@ class SigmaReparamWeight(WeightModule):
 
         The gradient passes through σ = vᵀ W u, not through u and v.
         """
+        with without_autocast(weight.device.type):  # the buffers have the dtype of the weight
+            return weight * (self.gamma / self._norm(weight))
+
+    def _norm(self, weight: Tensor) -> Tensor:
         assert self.u is not None
         with torch.no_grad():
             if recomputing():  # a forward pass of activation checkpointing must equal the first one
@@ -51,7 +59,8 @@ class SigmaReparamWeight(WeightModule):
             if self.training:
                 self.u = u  # a new tensor: the graph of an earlier pass may hold the last one
                 vars(self)["v"] = v
-        return weight * (self.gamma / (v @ (weight @ u)))
+        norm: Tensor = v @ (weight @ u)
+        return norm
 
 
 class MixoutWeight(WeightModule):
@@ -85,15 +94,26 @@ class OrthogonalityPenalty(WeightModule):
     def __init__(self, site: Site) -> None:
         super().__init__()
         self.penalized_site = site
+        self.uncollected = 0
 
     def forward(self, weight: Tensor) -> Tensor:
-        """Return the weight, and note it if the model is trained."""
-        vars(self)["observed"] = weight if self.training and self.penalized_site.ratio > 0.0 else None
+        """Return the weight, and note it if the model is trained.
+
+        Raises:
+            InputError: nothing has collected the penalties of many uses of the weight.
+        """
+        observes = self.training and self.penalized_site.ratio > 0.0
+        vars(self)["observed"] = weight if observes else None
+        if observes and torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            self.uncollected += 1
+            if self.uncollected > MAX_USES:
+                raise never_collected(self.penalized_site, f"{MAX_USES} uses in training")
         return weight
 
     def penalty(self, step: int) -> Tensor | None:
         """Return α · ‖Ŵ Ŵᵀ − I‖² / n² of the weight in the last forward pass; None if there was none in training."""
         weight: Tensor | None = vars(self).pop("observed", None)
+        self.uncollected = 0
         if weight is None:
             return None
         rows = weight if weight.shape[0] <= weight.shape[1] else weight.T

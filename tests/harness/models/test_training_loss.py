@@ -15,6 +15,8 @@ from torch.utils.checkpoint import checkpoint
 from dropbench import regularize, training_loss, unregularize
 from dropbench.harness.errors import InputError
 from dropbench.harness.regularizers.auxiliary_loss import MAX_PENDING
+from dropbench.harness.regularizers.methods.weight_modules import MAX_USES
+from dropbench.harness.regularizers.passes import Passes, loss_of_passes
 from dropbench.harness.regularizers.spec import build_regularizer
 
 WARNING = r"r-drop, alpha 1, constant changes the loss: .* by `dropbench.training_loss\(model, forward, batch\)`"
@@ -157,3 +159,64 @@ def test_regularizers_of_the_loss_of_two_parts_are_refused() -> None:
             regularize(part, "r-drop", alpha=1.0, quiet=True)
     with pytest.raises(InputError, match="2 parts of Sequential have regularizers that change the loss: regularize"):
         training_loss(model, forward_of(model), X)
+
+
+def test_penalties_of_passes_before_the_call_do_not_count() -> None:
+    def loss(before: Callable[[nn.Module], Any]) -> Tensor:
+        model = classifier(0.0)
+        regularize(model, "attention-entropy", weight=1.0, quiet=True)
+        before(model)
+        result = training_loss(model, forward_of(model), X)
+        result.backward()
+        return result.detach()
+
+    expected = loss(lambda model: None)
+    assert torch.equal(loss(lambda model: model(3 * X)), expected)
+    assert torch.equal(loss(lambda model: forward_of(model)(3 * X)[0].backward()), expected)
+
+
+@pytest.mark.parametrize("flat", [True, False])
+def test_scores_of_tokens_are_compared_like_those_of_samples(flat: bool) -> None:
+    model = classifier(0.3)
+    with pytest.warns(UserWarning, match=WARNING):
+        regularize(model, "r-drop", alpha=1.0, quiet=True)
+
+    def forward(batch: Tensor) -> tuple[Tensor, Tensor]:
+        scores: Tensor = model(batch)
+        return scores.new_zeros(()), scores.flatten(0, 1) if flat else scores
+
+    torch.manual_seed(2)
+    loss = training_loss(model, forward, X)
+    torch.manual_seed(2)
+    p, q = (model(X).log_softmax(-1) for _ in range(2))
+    divergence = ((p.exp() - q.exp()) * (p - q)).sum(-1).mean()  # both directions together
+    torch.testing.assert_close(loss, divergence / 4)
+
+
+@pytest.mark.parametrize("name", ["r-drop", "masksub", "attentiondrop-consistency"])
+def test_a_comparison_of_one_score_is_refused(name: str) -> None:
+    built = build_regularizer(name)
+    passes = Passes(lambda batch: (batch.sum(), batch), torch.randn(4, 1), [], None)
+    with pytest.raises(InputError, match=r"compares predicted classes: expected scores .* of 2 or more, got \(4, 1\)"):
+        loss_of_passes(built, passes, None)
+
+
+def test_a_model_in_evaluation_mode_is_refused() -> None:
+    model = classifier(0.0)
+    regularize(model, "dropkey", quiet=True)
+    outer = Outer(model.eval()).train()
+    outer.inner.eval()
+    with pytest.raises(InputError, match="Outer is in evaluation mode, in which no regularizer acts"):
+        training_loss(outer, forward_of(model), X)
+
+
+def test_weights_whose_penalty_nothing_collects_are_an_error() -> None:
+    model = classifier(0.0)
+    regularize(model, "weight-orthogonality", quiet=True)
+
+    def train() -> None:
+        for _ in range(MAX_USES + 1):
+            model(X)
+
+    with pytest.raises(InputError, match="the penalties of 256 uses in training were never collected: use"):
+        train()
