@@ -103,8 +103,12 @@ class Intercepted(nn.Module):
         if can_use_original_forward(self):
             return super().forward(*args, **kwargs)
         sinks = sum("sink" in name for name in self._parameters)
-        with Interception(cast(Site, self.site), training=self.training, sinks=sinks):
-            return super().forward(*args, **kwargs)
+        site = cast(Site, self.site)
+        with Interception(site, training=self.training, sinks=sinks):
+            result = super().forward(*args, **kwargs)
+        if self.training and site.reach is not None and not torch.compiler.is_compiling():
+            site.reach.note_pass(site.name)
+        return result
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return _empty, (self.unpatched,), vars(self)

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
-from typing import Any, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from torch import backends, nn
 
@@ -15,6 +15,7 @@ from dropbench.harness.errors import InputError, UnsuitableError, unknown_name
 from dropbench.harness.models import adapter
 from dropbench.harness.models.adapter import ADAPTERS, Patch, install, site_of, uninstall
 from dropbench.harness.models.blocks import block_patches
+from dropbench.harness.models.reach import Reach
 from dropbench.harness.models.report import Report as Report
 from dropbench.harness.regularizers.base import AttentionKind, Probe, Regularizer, Site, SiteKind
 from dropbench.harness.regularizers.composition import Composition
@@ -41,6 +42,7 @@ def regularize(
     exclude: str | Sequence[str] = (),
     kinds: SiteKind | Sequence[SiteKind] = DEFAULT_KINDS,
     quiet: bool = False,
+    unreached: Literal["warn", "ignore"] = "warn",
     **params: Any,
 ) -> Model:
     """Regularize the attention of a model, in place.
@@ -63,6 +65,7 @@ def regularize(
         kinds: a kind or kinds of site to regularize; by default all except "class", attention of only a class token,
             and "token", attention that makes the tokens.
         quiet: do not print the report.
+        unreached: whether to warn after 50 training passes of sites that have not attended in any of them.
         params: the regularizer's parameters, such as ``ratio=0.3``.
 
     Returns:
@@ -72,9 +75,13 @@ def regularize(
         InputError: a name is unknown, a parameter is invalid, or the model has no attention that can be regularized.
 
     Warns:
-        UserWarning: the regularizer changes the loss, which `training_loss` computes.
+        UserWarning: the regularizer changes the loss, which `training_loss` computes; in training, sites do not attend.
     """
     report = bind(model, regularizer, schedule=schedule, include=include, exclude=exclude, kinds=kinds, **params)
+    if unreached == "warn":
+        reach = Reach(site.name for site in report.bound if site.kind in ATTENTION_KINDS)
+        for site in report.bound:
+            site.reach = reach if site.kind in ATTENTION_KINDS else None
     if not quiet:
         print(report)
     if report.regularizer.has_objective:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from dropbench.harness.attention.call import Call
+    from dropbench.harness.models.reach import Reach
     from dropbench.harness.regularizers.passes import Passes
 
 AttentionKind = Literal["encoder-self", "decoder-self", "cross", "class", "outlook", "token"]
@@ -59,6 +60,7 @@ class Site:
         scheduled_ratio: the layer's drop ratio before the schedule over steps, of which `ratio` is a share.
         penalties: terms of the loss from the forward passes since the last optimizer step; see `auxiliary_loss`.
         observed: whether the site has had such terms.
+        reach: counts the calls of the model's sites in training; None: nobody asks.
         masked_keys: in evaluation, keys that no query may attend to: boolean (B or 1, S), True if masked (`occlusion`).
         mc_samples: in evaluation, how many draws of the regularizer the weights are averaged over; 0: they are plain.
     """
@@ -87,6 +89,7 @@ class Site:
     scheduled_ratio: float = field(default=0.0, repr=False)
     penalties: list[Tensor] = field(default_factory=list, repr=False)
     observed: bool = field(default=False, repr=False)
+    reach: Reach | None = field(default=None, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"penalties": []}  # in copies: those belong to the graph of a forward pass of this site

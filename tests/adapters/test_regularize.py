@@ -14,6 +14,7 @@ from dropbench import REGULARIZERS, AttentionDrop, InputError, Site, regularize,
 from dropbench.adapters.text.text_transformer import build_text_transformer
 from dropbench.harness.errors import UnsuitableError
 from dropbench.harness.models.adapter import Patch
+from dropbench.harness.models.reach import PASSES
 from dropbench.harness.models.regularize import DEFAULT_KINDS, bind, find_patches, watch
 from dropbench.harness.regularizers.spec import build_regularizer
 
@@ -260,3 +261,40 @@ def test_attention_in_a_module_of_ones_own_is_regularized_and_its_dropout_replac
 def test_a_grid_fits_the_keys_of_a_call() -> None:
     site = Site("", "encoder-self", 0, 1, 2, (4, 6), 1)
     assert [site.key_grid(keys) for keys in (25, 10, 12)] == [(4, 6), (3, 3), (4, 6)]
+
+
+def test_sites_that_do_not_attend_in_training_are_named_once() -> None:
+    class Towers(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.used, self.idle = EightLines(), EightLines()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.used(x)  # type: ignore[no-any-return]
+
+    model = Towers().train()
+    drop(model)
+    for _ in range(PASSES - 1):
+        model(X)
+    with pytest.warns(UserWarning, match="1 of 2 regularized sites have not attended in 50 training passes: idle:"):
+        model(X)
+    for _ in range(PASSES):
+        model(X)
+    drop(model, unreached="ignore")
+    for _ in range(PASSES):
+        model(X)
+
+
+def test_attention_that_nothing_can_intercept_is_named() -> None:
+    class Kernel(EightLines):
+        fast = True
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x if self.fast else super().forward(x) + x.softmax(-1) @ x.mT @ x
+
+    module = Kernel().train()
+    drop(module)
+    for _ in range(PASSES - 1):
+        module(X)
+    with pytest.warns(UserWarning, match="1 of 1 regularized sites have not attended"):
+        module(X)
