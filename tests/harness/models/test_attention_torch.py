@@ -39,20 +39,6 @@ def test_views_equal_contiguous_tensors(unit: Unit, rescale: Rescale, mask: str)
     torch.testing.assert_close(outs[0], outs[1])
 
 
-@each_unit
-@each_rescale
-def test_a_relative_position_bias_trains(unit: Unit, rescale: Rescale) -> None:
-    """T5's bias is part of the mask, and gets gradients in training."""
-    q, k, v = qkv()
-    table = nn.Embedding(2 * TOKENS, 2)
-    distance = torch.arange(TOKENS)[None, :] - torch.arange(TOKENS)[:, None] + TOKENS
-    bias = table(distance).permute(2, 0, 1)[None]
-    attend(q, k, v, site_of(unit, rescale), training=True, mask=bias).square().sum().backward()
-    assert table.weight.grad is not None
-    assert table.weight.grad.isfinite().all()
-    assert (table.weight.grad[1:].abs().sum(-1) > 0).sum() >= TOKENS
-
-
 def attention_with(site: Site) -> Callable[..., Tensor]:
     def run(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, training: bool) -> Tensor:
         return attend(q, k, v, site, training=training, mask=mask, causal=True)
