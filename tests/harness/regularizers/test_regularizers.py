@@ -63,6 +63,8 @@ def drops_attention(name: str) -> bool:
 
 
 DROPPING = [name for name in REGULARIZERS if drops_attention(name)]
+LOGITS = ["logit-noise", "temperature", "attentiondrop-blur"]
+"""Regularizers that change logits, and drop nothing."""
 EVERY = [*REGULARIZERS, "documented"]
 SINGLE = [name for name in EVERY if name == "documented" or "parts" not in REGULARIZERS.entry(name).facts]
 
@@ -176,7 +178,9 @@ def test_gradients_are_finite(site: Site, mask: str, causal: bool) -> None:
         assert leaf.grad.abs().sum() > 0
 
 
-@across("mask", "causal", "tokens", cases=pairwise([*DROPPING, "documented"], [*masks()], [False, True], [TOKENS, 4]))
+@across(
+    "mask", "causal", "tokens", cases=pairwise([*DROPPING, *LOGITS, "documented"], masks(), [False, True], [TOKENS, 4])
+)
 def test_hidden_keys_never_get_weight(site: Site, mask: str, causal: bool, tokens: int) -> None:
     """Self attention and cross attention: hidden keys may hold anything finite, and no gradient reaches them."""
     given = masks()[mask]
@@ -205,6 +209,26 @@ def test_hidden_keys_never_get_weight(site: Site, mask: str, causal: bool, token
         moved, *_ = run(query, 100.0 if mask.endswith("-1e4") else 1e6)
         torch.testing.assert_close(moved, out, rtol=0, atol=1e-6)
         assert k_grad.abs().sum() == v_grad.abs().sum() == 0
+
+
+@every
+def test_rows_without_keys_give_0_with_finite_gradients(site: Site) -> None:
+    q, k, v = qkv()
+    mask = torch.ones(BATCH, 1, TOKENS, TOKENS, dtype=torch.bool)
+    mask[0, :, 2] = False
+    out = attend(q, k, v, site, training=True, mask=mask)
+    assert (out[0, :, 2] == 0).all()
+    total = torch.stack([out.sum(), *site.penalties]).sum()
+    assert all(grad.isfinite().all() for grad in torch.autograd.grad(total, (q, k, v)))
+
+
+@pytest.mark.parametrize("site", [*LOGITS, "attentiondrop-topk", "dropkey", "dropout"], indirect=True)
+def test_a_nan_is_not_hidden(site: Site) -> None:
+    q, k, v = (tensor.detach() for tensor in qkv())
+    k[0, 0, 3, 1] = math.nan
+    out = attend(q, k, v, site, training=True)
+    assert out[0, 0].isnan().all()
+    assert out[1:].isfinite().all()
 
 
 @dropping

@@ -93,22 +93,6 @@ def test_defaults_are_filled_in() -> None:
     assert complete_spec("none").label() == "none"
 
 
-def test_the_named_points() -> None:
-    """Each of the papers' names is a point of unit × window × rescale."""
-    points = {
-        "dropout": ("element", 1, "inverse"),
-        "dropkey": ("element", 1, "renormalize"),
-        "dropkey-block": ("block", 3, "renormalize"),
-        "dropkey-cross": ("cross", 1, "renormalize"),
-        "dropattention-c": ("column", 1, "renormalize"),
-        "dropattention-e": ("element", 1, "renormalize"),
-    }
-    for name, point in points.items():
-        built = build_regularizer(name)
-        assert isinstance(built, UnitDrop)
-        assert (built.unit, built.window, built.rescale) == point
-
-
 @pytest.mark.parametrize(
     ("name", "params", "message"),
     [
@@ -217,12 +201,6 @@ def test_labels(name: str, params: dict[str, Any], label: str) -> None:
     assert spec_label(name, params) == label
 
 
-def test_a_label_of_a_composition_reads_back_as_the_same_spec() -> None:
-    spec = parse_spec("drophead:ratio=0.2,schedule=decreasing + dropkey:window=2 + r-drop:alpha=1,over=late@0.5")
-    complete = complete_spec(*spec[:2])
-    assert complete_spec(*parse_spec(complete.label())[:2]) == complete
-
-
 def test_strengths_are_what_schedules_multiply() -> None:
     assert strengths("dropkey") == {"ratio"}
     assert strengths("drophead+r-drop") == {"drophead.ratio", "r-drop.alpha"}
@@ -272,8 +250,3 @@ def test_parts_of_a_registered_composition_have_parameters() -> None:
 def test_a_wrong_registered_composition_is_refused(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         complete_spec(*parse_spec(text)[:2])
-
-
-def test_elements_of_hiddencut_are_another_trial_than_spans() -> None:
-    assert complete_spec("hiddencut").params == {"ratio": 0.1, "unit": "span"}
-    assert complete_spec("hiddencut", {"unit": "element"}).params == {"ratio": 0.1, "unit": "element"}

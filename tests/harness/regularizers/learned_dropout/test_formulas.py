@@ -212,16 +212,3 @@ def test_values_and_gradients_are_the_formulas(
     for name, gradient in gradients.items():
         assert gradient is not None
         check("learned-dropout", gradient, slow.gradients[name])
-
-
-def test_straight_through_gives_the_mask_the_gradient_of_its_rounding() -> None:
-    """dL/dM is dL/dM_rounded for kept and for dropped elements alike; the values are exactly 1 and 0."""
-    ours = LearnedMask(LearnedDropout(), 8, 2)
-    values = torch.rand(64, 3, 8).requires_grad_()
-    upstream = torch.randn(64, 3, 8)
-    torch.manual_seed(0)
-    rounded = ours.rounded(values, training=True)
-    rounded.backward(upstream)
-    assert set(rounded.unique().tolist()) == {0.0, 1.0}
-    assert values.grad is not None
-    assert torch.equal(values.grad, upstream)

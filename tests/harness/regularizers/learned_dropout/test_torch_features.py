@@ -80,17 +80,6 @@ def test_distributed_training_reduces_every_gradient(tmp_path: Path, options: di
         distributed.destroy_process_group()
 
 
-def test_under_mixed_precision_mask_and_penalty_stay_in_float32() -> None:
-    model = learned(shift_init=1.5)
-    with torch.autocast("cpu", torch.bfloat16):
-        logits = model(tokens())
-        extra = penalty(model, 0)
-    assert extra is not None
-    assert extra.dtype == torch.float32
-    (logits.float().sum() + extra).backward()
-    assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in model.parameters())
-
-
 def test_the_engine_adds_the_penalty_to_the_loss_of_any_task(tmp_path: Path) -> None:
     """With a huge coefficient nothing matters but the penalty: the masks close."""
     kept = {}
