@@ -39,16 +39,3 @@ def test_the_paper_preset_is_the_table_of_the_source(name: str) -> None:
         assert isinstance(cell.published, float | int | None)
         values[cell.row] = (*row, cell.published)
     assert values == TABLES[name]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", list(TABLES))
-def test_mini_is_the_same_table_on_a_small_text(name: str) -> None:
-    cells = list(load_suite(f"learned-dropout/{name}").cells(SuiteOptions()))
-    assert {cell.request.data for cell in cells} == {"wikitext-2"}
-    assert {cell.published for cell in cells} == {None}
-    assert list(dict.fromkeys(cell.row for cell in cells)) == list(
-        dict.fromkeys(cell.row for cell in load_suite(f"learned-dropout/{name}").cells(SuiteOptions(preset="paper")))
-    )
-    on_the_dump = load_suite(f"learned-dropout/{name}").cells(SuiteOptions(data=("enwiki",)))
-    assert all(cell.request.preset == "mini" for cell in on_the_dump)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,6 @@ from dropbench.harness.settings import Settings
 from dropbench.harness.training import checkpoint
 from dropbench.harness.trials.task import TASKS
 from dropbench.harness.trials.trial import Trial, TrialRequest
-from tests.patience import PATIENCE
 from tests.training import after, assert_resumes, curve, run
 
 OPTIONS = {"epochs": 2, "batch_size": 48, "evaluate_every": 9, "model.depth": 2, "model.embed_dim": 16, "ema": 0.9}
@@ -127,16 +124,6 @@ def test_only_two_checkpoints_are_kept_and_no_orphaned_weights(tmp_path: Path) -
     assert {int(path.stem.removeprefix("weights-")) for path in folder.glob("weights-*.pt")} == needed
 
 
-def test_accumulated_micro_batches_equal_the_whole_batch(tmp_path: Path) -> None:
-    results = []
-    for parts in (1, 3):
-        trial = make("none", accumulate=parts)
-        results.append((run(tmp_path, trial), curve(tmp_path, trial)))
-    for one, three in zip(results[0][1], results[1][1], strict=True):
-        if one["event"] == "train":
-            assert three["loss"] == pytest.approx(one["loss"], rel=1e-4)
-
-
 def test_micro_batches_count_by_what_their_loss_is_the_mean_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kind = TASKS.get("image-classification")
     monkeypatch.setattr(kind, "micro_batches", lambda task, indices, parts: [indices[:5], indices[5:]])
@@ -215,32 +202,6 @@ def test_a_micro_batch_is_not_cut_below_one_sample(tmp_path: Path) -> None:
     run(tmp_path, trial, micro_batch_splits=4)
     with pytest.raises(InputError, match=r"out of memory even with micro-batches of one sample \(the recipe has 4"):
         run(tmp_path / "more", trial, micro_batch_splits=8)
-
-
-@pytest.mark.slow
-def test_two_processes_train_what_one_does(tmp_path: Path) -> None:
-    """Data parallel over gloo; nothing random in the model, so that both draw alike."""
-    trial = make("none", epochs=1)
-    alone = run(tmp_path / "alone", trial)
-    directory = RunDirectory.create(tmp_path / "pair", trial)
-    program = (
-        "import sys, json; from pathlib import Path; from dropbench.harness.training.engine import run_trial;"
-        "from dropbench.harness.runs.run_directory import RunDirectory;"
-        "from dropbench.harness.settings import Settings;"
-        "d = RunDirectory(Path(sys.argv[1]));"
-        "r = run_trial(d, Settings(runs=d.path.parent, device='cpu', threads=1));"
-        "import torch.distributed as dist;"
-        "dist.get_rank() == 0 and (d.path / 'out.json').write_text(json.dumps(r)); dist.destroy_process_group()"
-    )
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    script = tmp_path / "pair.py"
-    script.write_text(program)
-    done = subprocess.run([*launch, script, directory.path], capture_output=True, text=True, timeout=PATIENCE)
-    assert done.returncode == 0, done.stderr[-2000:]
-    pair = json.loads((directory.path / "out.json").read_text())
-    assert pair["selected_step"] == alone["selected_step"]
-    for name, value in alone["metrics"].items():
-        assert pair["metrics"][name] == pytest.approx(value, rel=1e-4)
 
 
 @pytest.mark.parametrize("regularizer", ["dropkey", "dropout"])

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from dropbench.harness.attention.call import Call
 from dropbench.harness.errors import InputError, Interrupted
-from dropbench.harness.models.catalog import MODELS
 from dropbench.harness.models.regularize import bind, sites
 from dropbench.harness.regularizers.base import Site
 from dropbench.harness.regularizers.drop import UnitDrop
@@ -247,12 +246,3 @@ def test_torchs_own_fast_path_is_off_while_weights_are_averaged() -> None:
             assert not torch.allclose(model(x), plain, atol=1e-3)
         assert torch.equal(model(x), plain)
     assert torch.backends.mha.get_fastpath_enabled()
-
-
-def test_a_model_of_the_registry_keeps_its_parameters_under_the_context() -> None:
-    model = MODELS.get("vit-digits")("vit-digits", {}, image_size=(8, 8), channels=1, classes=10)
-    bind(model, "dropout", ratio=0.3)
-    names = list(model.state_dict())
-    with monte_carlo(model, 3):
-        assert list(model.state_dict()) == names
-        assert {site.mc_samples for site in sites(model)} == {3}
