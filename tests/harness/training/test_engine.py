@@ -12,27 +12,17 @@ import torch
 from dropbench.harness.attention.kernels.c_library import load_library
 from dropbench.harness.errors import Diverged, InputError, Interrupted
 from dropbench.harness.runs.run_directory import RunDirectory
-from dropbench.harness.settings import Settings
 from dropbench.harness.training import checkpoint
 from dropbench.harness.trials.task import TASKS
-from dropbench.harness.trials.trial import Trial, TrialRequest
-from tests.training import after, assert_resumes, curve, run
+from dropbench.harness.trials.trial import Trial
+from tests.training import after, assert_resumes, curve, make_trial, run
 
 OPTIONS = {"epochs": 2, "batch_size": 48, "evaluate_every": 9, "model.depth": 2, "model.embed_dim": 16, "ema": 0.9}
 
 
-def make(regularizer: str = "dropkey", seed: int = 3, **overrides: Any) -> Trial:
+def make(regularizer: str = "dropkey", **changes: Any) -> Trial:
     """A trial on the digits with a small ViT; every feature that has state is on."""
-    request = TrialRequest(
-        task="image-classification",
-        data="digits",
-        model="vit-digits",
-        regularizer=regularizer,
-        params={} if regularizer == "none" else {"ratio": 0.3},
-        overrides={**OPTIONS, **overrides},
-        seed=seed,
-    )
-    return TASKS.get("image-classification").trial_for(request, Settings())
+    return make_trial(regularizer if regularizer == "none" else f"{regularizer}:ratio=0.3", **{**OPTIONS, **changes})
 
 
 @pytest.fixture(scope="module")

@@ -23,8 +23,8 @@ from dropbench.harness.training import checkpoint
 from dropbench.harness.training.monte_carlo import monte_carlo
 from dropbench.harness.trials.alignment import MAX_DRAWS, base_trial, num_mc_samples, validate_alignment
 from dropbench.harness.trials.task import TASKS
-from dropbench.harness.trials.trial import Trial, TrialRequest
-from tests.training import after, curve, run
+from dropbench.harness.trials.trial import Trial
+from tests.training import after, curve, make_trial, run
 
 OPTIONS = {
     "epochs": 1, "batch_size": 100, "evaluate_every": 5, "model.depth": 2, "model.embed_dim": 16, "ema": 0.9,
@@ -34,17 +34,8 @@ STEPS = 12
 """An epoch of the digits in batches of 100."""
 
 
-def make(align: str, regularizer: str = "dropkey", **overrides: Any) -> Trial:
-    request = TrialRequest(
-        task="image-classification",
-        data="digits",
-        model="vit-digits",
-        regularizer=regularizer,
-        params={} if regularizer in ("none", "learned-dropout") else {"ratio": 0.5},
-        align=align,
-        overrides={**OPTIONS, **overrides},
-    )
-    return TASKS.get("image-classification").trial_for(request, Settings())
+def make(align: str, regularizer: str = "dropkey:ratio=0.5", **overrides: Any) -> Trial:
+    return make_trial(regularizer, align=align, **{**OPTIONS, **overrides})
 
 
 def done(runs: Path, trial: Trial) -> dict[str, Any]:
