@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.fuzz.hostile import TEXTS, call, texts
 
-KEYS = (
+KEYS = [
     "state",
     "suite",
     "seed",
@@ -23,9 +23,9 @@ KEYS = (
     "accuracy",
     "dev/accuracy",
     "x",
-)
+]
 COMPARISONS = ("=", "!=", "<", "<=", ">", ">=", "~")
-LISTS = (
+LISTS = [
     "ratio=",
     "window=",
     "set.lr=",
@@ -37,9 +37,9 @@ LISTS = (
     "tiny=",
     "trec=",
     "dropkey:",
-)
+]
 OPTIONS = {
-    "report": (
+    "report": [
         "--preset",
         "--seeds",
         "--data",
@@ -49,7 +49,7 @@ OPTIONS = {
         "--weights",
         "--sweep",
         "--search",
-    ),
+    ],
     "results": ("--group-by", "--aggregate", "--metric", "--curve", "--every", "--sort", "--limit"),
     "status": ("--usage",),
     "list": ("--regularizer",),
@@ -59,21 +59,12 @@ OPTIONS = {
     "compare": ("--metric", "--by", "--examples", "--limit"),
 }
 FIRST = {
-    "report": ["tiny.yaml"],
-    "list": ["models"],
-    "analyze": ["tiny.yaml"],
-    "compare": ["--rank"],
-    "gc": ["--dry-run"],
-}
+    "report": ["tiny.yaml"], "list": ["models"], "analyze": ["tiny.yaml"], "compare": ["--rank"], "gc": ["--dry-run"]
+}  # fmt: skip
 SETTINGS = ("DATA", "RUNS", "PLUGINS", "NUM_WORKERS", "BACKEND", "TRACKERS")
 READING = (
-    ["status"],
-    ["results"],
-    ["report", "tiny.yaml"],
-    ["list", "data"],
-    ["compare", "--rank"],
-    ["gc", "--dry-run"],
-)
+    ["status"], ["results"], ["report", "tiny.yaml"], ["list", "data"], ["compare", "--rank"], ["gc", "--dry-run"]
+)  # fmt: skip
 SCHEMES = ("sqlite", "sqlite+pysqlite", "postgresql+psycopg", "mysql", "x", "")
 SERVERS = ("//", "///", "//127.0.0.1:1/", "//u:p@127.0.0.1:1/", "//127.0.0.1:x/", "//127.0.0.1:99999/", "//[::1/", ":")
 INSIDE = [text for text in TEXTS if "/" not in text]

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import hypothesis.strategies as st
@@ -119,17 +119,10 @@ def test_what_does_not_fit(name: str, params: dict[str, Any], message: str) -> N
 
 
 @pytest.fixture
-def registered() -> Iterator[Callable[[str, Any], None]]:
+def registered(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Any], None]:
     """Registers things for the time of a test."""
-    names: list[str] = []
-
-    def add(name: str, target: Any) -> None:
-        REGULARIZERS.add(name, target)
-        names.append(name)
-
-    yield add
-    for name in names:
-        del REGULARIZERS._entries[name]
+    monkeypatch.setattr(REGULARIZERS, "_entries", dict(REGULARIZERS._entries))
+    return REGULARIZERS.add
 
 
 class DropFirst(AttentionDrop):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -65,12 +65,10 @@ KINDS = {"idle": Idle, "restored": Restored, "gradients-only": GradientsOnly, "r
 
 
 @pytest.fixture(autouse=True)
-def registered() -> Iterator[None]:
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(REGULARIZERS, "_entries", dict(REGULARIZERS._entries))
     for name, kind in KINDS.items():
         REGULARIZERS.add(name, kind)
-    yield
-    for name in KINDS:
-        del REGULARIZERS._entries[name]
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
