@@ -10,46 +10,17 @@ from hypothesis import strategies as st
 
 from tests.fuzz.hostile import TEXTS, call, texts
 
-KEYS = [
-    "state",
-    "suite",
-    "seed",
-    "task",
-    "data",
-    "model",
-    "regularizer",
-    "ratio",
-    "lr",
-    "accuracy",
-    "dev/accuracy",
-    "x",
-]
+KEYS = (
+    "state", "suite", "seed", "task", "data", "model", "regularizer", "ratio", "lr", "accuracy", "dev/accuracy", "x"
+)  # fmt: skip
 COMPARISONS = ("=", "!=", "<", "<=", ">", ">=", "~")
-LISTS = [
-    "ratio=",
-    "window=",
-    "set.lr=",
-    "schedule=",
-    "sampler=",
-    "candidates=",
-    "lr=",
-    "model.",
-    "tiny=",
-    "trec=",
-    "dropkey:",
-]
+LISTS = (
+    "ratio=", "window=", "set.lr=", "schedule=", "sampler=", "candidates=", "lr=", "model.", "tiny=", "trec=", "dropkey:"
+)  # fmt: skip
 OPTIONS = {
-    "report": [
-        "--preset",
-        "--seeds",
-        "--data",
-        "--model",
-        "--regularizer",
-        "--set",
-        "--weights",
-        "--sweep",
-        "--search",
-    ],
+    "report": (
+        "--preset", "--seeds", "--data", "--model", "--regularizer", "--set", "--weights", "--sweep", "--search"
+    ),
     "results": ("--group-by", "--aggregate", "--metric", "--curve", "--every", "--sort", "--limit"),
     "status": ("--usage",),
     "list": ("--regularizer",),
@@ -57,7 +28,7 @@ OPTIONS = {
     "gc": ("--older-than",),
     "logs": (),
     "compare": ("--metric", "--by", "--examples", "--limit"),
-}
+}  # fmt: skip
 FIRST = {
     "report": ["tiny.yaml"], "list": ["models"], "analyze": ["tiny.yaml"], "compare": ["--rank"], "gc": ["--dry-run"]
 }  # fmt: skip

@@ -7,6 +7,8 @@ import math
 
 import pytest
 import torch
+from accelerate import Accelerator
+from accelerate.optimizer import AcceleratedOptimizer
 from torch import nn
 
 from dropbench.harness.trials.optimization import build_optimizer, clip_gradients, learning_rate, set_rate
@@ -84,6 +86,35 @@ def test_a_step_drops_to_a_tenth() -> None:
         Recipe(steps=1, lr_drop=0.5)
     with pytest.raises(ValueError, match="expected lr_drop with lr_schedule=step"):
         Recipe(steps=1, lr_schedule="step")
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "adam", "sgd"])
+def test_a_step_whose_gradients_overflowed_is_skipped(optimizer: str) -> None:
+    Accelerator(cpu=True)  # the wrapper reads its state
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
+    weights = []
+    for overflows in (False, True):
+        model = nn.Linear(64, 64)
+        for parameter in model.parameters():
+            nn.init.constant_(parameter, 0.5)
+        wrapped = AcceleratedOptimizer(build_optimizer(model, Recipe(steps=1, optimizer=optimizer)), scaler=scaler)
+        for value in (*([torch.inf] if overflows else []), 1.0, 2.0):
+            scaler.scale(model(torch.full((2, 64), value)).sum()).backward()
+            wrapped.step()
+            wrapped.zero_grad(set_to_none=True)
+        weights.append(model.weight.detach().clone())
+    assert torch.equal(*weights)
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "adam", "sgd"])
+def test_parameters_may_get_their_first_gradient_late(optimizer: str) -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    built = build_optimizer(model, Recipe(steps=1, optimizer=optimizer))
+    for part in (model[0], model, model[0]):
+        part(torch.ones(2, 3)).sum().backward()
+        built.step()
+        built.zero_grad(set_to_none=True)
+    assert len(built.state) == 4
 
 
 @pytest.mark.parametrize("factor", [0.5, 0.999999, 1.0, 1.000001, 3.0, math.inf, math.nan])
