@@ -15,7 +15,8 @@ KEYS = (
 )  # fmt: skip
 COMPARISONS = ("=", "!=", "<", "<=", ">", ">=", "~")
 LISTS = (
-    "ratio=", "window=", "set.lr=", "schedule=", "sampler=", "candidates=", "lr=", "model.", "tiny=", "trec=", "dropkey:"
+    "ratio=", "window=", "set.lr=", "schedule=", "sampler=", "candidates=", "lr=", "model.", "tiny=", "trec=",
+    "dropkey:",
 )  # fmt: skip
 OPTIONS = {
     "report": (
