@@ -20,7 +20,7 @@ from dropbench.harness.regularizers.spec import complete_spec
 from dropbench.harness.runs.run_directory import RunDirectory
 from dropbench.harness.settings import Settings
 from dropbench.harness.training import checkpoint
-from dropbench.harness.training.monte_carlo import monte_carlo
+from dropbench.harness.training.regularization import monte_carlo
 from dropbench.harness.trials.alignment import MAX_DRAWS, base_trial, num_mc_samples, validate_alignment
 from dropbench.harness.trials.task import TASKS
 from dropbench.harness.trials.trial import Trial
