@@ -110,10 +110,9 @@ def test_ids_survive_reordering_of_the_data(tmp_path: Path) -> None:
         folder.mkdir()
         (folder / "TREC.train.all").write_text("".join(lines * 2), encoding="latin-1")
         (folder / "TREC.test.all").write_text("".join(test), encoding="latin-1")
-        trial = make_trial(
-            task="text-classification", data="trec", model="text-transformer", folders={"trec": folder}, steps=2,
-            **{"model.layers": 1, "model.dim": 16, "model.heads": 2},
-        )  # fmt: skip
+        small: dict[str, Any] = {"steps": 2, "model.layers": 1, "model.dim": 16, "model.heads": 2}
+        where: dict[str, Any] = {"task": "text-classification", "data": "trec", "model": "text-transformer"}
+        trial = make_trial(folders={"trec": folder}, **where, **small)
         directory, _ = train(tmp_path / "runs", trial, folders={"trec": folder})
         predictions = load_predictions(directory, "test")
         assert predictions is not None

@@ -94,21 +94,6 @@ def test_averaging_changes_neither_training_nor_plain_evaluation() -> None:
     assert torch.equal(attend(q, k, v, site, training=False), plain)
 
 
-def test_padding_and_the_future_get_no_weight() -> None:
-    site = drop_site("element", ratio=0.6)
-    site.mc_samples = 50
-    probed: list[Tensor] = []
-    site.probe = lambda _, weights: probed.append(weights)
-    q, k, v = (torch.randn(2, 2, 6, 4) for _ in range(3))
-    mask = torch.ones(2, 1, 1, 6, dtype=torch.bool)
-    mask[1, ..., 2:] = False
-    attend(q, k, v, site, training=False, mask=mask, causal=True)
-    weights = probed[0]
-    assert (weights.triu(1) == 0).all()
-    assert (weights[1, ..., 2:] == 0).all()
-    assert torch.allclose(weights.sum(-1), torch.ones(2, 2, 6), atol=1e-5)
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_low_precision_and_autocast_average_in_float32(dtype: torch.dtype) -> None:
     site = drop_site("element")

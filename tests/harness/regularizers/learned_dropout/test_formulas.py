@@ -30,7 +30,8 @@ def reference(
             outs.append(powers / powers.sum(dim=-1, keepdim=True) @ v[b][:, c])
         samples.append(torch.cat(outs, dim=-1))
     out, share = torch.stack(samples), amplitude / amplitude.abs().sum(dim=0)
-    m = 0.5 * sum(share[n] * torch.cos((n + 1) * out + shift[n]) for n in range(len(shift))) + 0.5
+    waves = [share[n] * torch.cos((n + 1) * out + shift[n]) for n in range(len(shift))]
+    m = 0.5 * torch.stack(waves).sum(dim=0) + 0.5
     steep = 1 / (1 + (-scale * (m - 0.5)).exp())
     through = m - m.detach()  # 0 with the gradient of M
     if rounding == "noise-and-linear":
