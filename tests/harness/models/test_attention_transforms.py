@@ -122,18 +122,6 @@ def test_gradients_per_sample(unit: Unit, rescale: Rescale, mask: str, randomnes
             torch.testing.assert_close(grad[index], expected, rtol=1e-4, atol=1e-5)
 
 
-@each_mask
-def test_evaluation(mask: str) -> None:
-    site = site_of("element", "inverse")
-    primals, tangents, boolean = inputs(mask)
-
-    def call(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = boolean) -> Tensor:
-        return attend(q, k, v, site, training=False, mask=mask, causal=True)
-
-    _, tangent = jvp(call, tuple(primals), tuple(tangents))
-    torch.testing.assert_close(tangent.double(), finite_difference(call, primals, tangents), rtol=1e-4, atol=1e-4)
-
-
 @needs_compiler
 def test_kernels_compute_what_is_not_transformed() -> None:
     primals, tangents, _ = inputs("none")

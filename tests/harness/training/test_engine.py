@@ -20,21 +20,23 @@ from tests.training import after, assert_resumes, curve, make_trial, run
 OPTIONS = {"epochs": 2, "batch_size": 48, "evaluate_every": 9, "model.depth": 2, "model.embed_dim": 16, "ema": 0.9}
 
 
+Whole = tuple[Trial, dict[str, Any], list[dict[str, Any]]]
+"""A trial, its result and its events."""
+
+
 def make(regularizer: str = "dropkey", **changes: Any) -> Trial:
     """A trial on the digits with a small ViT; every feature that has state is on."""
     return make_trial(regularizer if regularizer == "none" else f"{regularizer}:ratio=0.3", **{**OPTIONS, **changes})
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Trial, dict[str, Any], list[dict[str, Any]]]:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
     runs, trial = tmp_path_factory.mktemp("whole"), make(accumulate=2)
     return trial, run(runs, trial), curve(runs, trial)
 
 
 @pytest.mark.parametrize("stops", [(1,), (9,), (10, 1, 30), (51,)])
-def test_a_run_stopped_anywhere_ends_bit_for_bit_equal(
-    tmp_path: Path, whole: tuple[Trial, dict[str, Any], list[dict[str, Any]]], stops: tuple[int, ...]
-) -> None:
+def test_a_run_stopped_anywhere_ends_bit_for_bit_equal(tmp_path: Path, whole: Whole, stops: tuple[int, ...]) -> None:
     trial, result, events = whole
     for calls in stops:
         with pytest.raises(Interrupted):
@@ -43,9 +45,7 @@ def test_a_run_stopped_anywhere_ends_bit_for_bit_equal(
     assert curve(tmp_path, trial) == events
 
 
-def test_a_run_is_repeatable_and_its_seed_matters(
-    tmp_path: Path, whole: tuple[Trial, dict[str, Any], list[dict[str, Any]]]
-) -> None:
+def test_a_run_is_repeatable_and_its_seed_matters(tmp_path: Path, whole: Whole) -> None:
     trial, result, _ = whole
     assert run(tmp_path / "again", trial) == result
     other = trial.model_copy(update={"seed": 4})
@@ -54,9 +54,7 @@ def test_a_run_is_repeatable_and_its_seed_matters(
     assert run(tmp_path / "other", other)["metrics"] != result["metrics"]
 
 
-def test_what_a_killed_worker_did_past_its_checkpoint_is_taken_back(
-    tmp_path: Path, whole: tuple[Trial, dict[str, Any], list[dict[str, Any]]]
-) -> None:
+def test_what_a_killed_worker_did_past_its_checkpoint_is_taken_back(tmp_path: Path, whole: Whole) -> None:
     trial, result, events = whole
     directory = RunDirectory.create(tmp_path, trial)
     with pytest.raises(Interrupted):
@@ -78,9 +76,7 @@ def test_what_a_killed_worker_did_past_its_checkpoint_is_taken_back(
 @pytest.mark.parametrize(
     "damage", ["cut", *(pytest.param(d, marks=pytest.mark.slow) for d in ("flip", "empty", "weights"))]
 )
-def test_a_damaged_checkpoint_falls_back_to_the_one_before(
-    tmp_path: Path, whole: tuple[Trial, dict[str, Any], list[dict[str, Any]]], damage: str
-) -> None:
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(tmp_path: Path, whole: Whole, damage: str) -> None:
     trial, result, events = whole
     for calls in (20, 10):
         with pytest.raises(Interrupted):
@@ -147,9 +143,7 @@ def test_the_weights_of_the_last_evaluations_are_averaged(tmp_path: Path) -> Non
         torch.testing.assert_close(value, sum(part[key] for part in parts) / 3)
 
 
-def test_loading_processes_do_not_change_the_result(
-    tmp_path: Path, whole: tuple[Trial, dict[str, Any], list[dict[str, Any]]]
-) -> None:
+def test_loading_processes_do_not_change_the_result(tmp_path: Path, whole: Whole) -> None:
     trial, result, _ = whole
     assert run(tmp_path, trial, num_workers=2) == result
 

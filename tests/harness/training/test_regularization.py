@@ -26,8 +26,6 @@ COMPOSITION = "dropkey:ratio=0.3 + drophead:ratio=0.1 + r-drop:alpha=1"
 CERTAIN = "ad-drop:ratio=0.999999999,alternate=false"
 REGULARIZERS = (
     COMPOSITION,
-    "r-drop",
-    "dropkey:ratio=0.3,over=late@0.5",
     "attendout:ratio=0.3 + headmask-important:draw=sample",
     "ad-drop:integral_steps=2,alternate=false + layerdrop",
 )
@@ -106,6 +104,7 @@ def test_a_schedule_over_steps_is_followed_in_a_run_and_after_a_stop(
     assert ratios[8:] == ratios[:8]
 
 
+@pytest.mark.slow
 def test_a_composition_trains_on_real_texts(tmp_path: Path) -> None:
     """On the questions of TREC, if DROPBENCH_DATA has them: better than the most frequent of the six classes."""
     root = Path(os.environ.get("DROPBENCH_DATA", ""))
