@@ -175,20 +175,14 @@ def test_a_layer_outside_of_its_stack_is_refused(layer: int) -> None:
     [
         ("none", {}, "none"),
         ("dropkey", {"ratio": 0.3, "window": 2}, "dropkey:ratio=0.3,window=2"),
-        (
-            "layerdrop+drophead",
-            {"layerdrop.ratio": 0.2, "drophead.ratio": 0.1},
-            "layerdrop:ratio=0.2 + drophead:ratio=0.1",
-        ),
+        ("layerdrop+drophead", {"layerdrop.ratio": 0.2, "drophead.ratio": 0.1},
+         "layerdrop:ratio=0.2 + drophead:ratio=0.1"),
         ("drophead + r-drop", {"r-drop.alpha": 1}, "drophead + r-drop:alpha=1"),
-        (
-            "mine+dropkey",
-            {"mine.depth": 2, "dropkey.schedule": "decreasing"},
-            "mine:depth=2 + dropkey:schedule=decreasing",
-        ),
+        ("mine+dropkey", {"mine.depth": 2, "dropkey.schedule": "decreasing"},
+         "mine:depth=2 + dropkey:schedule=decreasing"),
         ("gone", {"part.size": 2}, "gone:part.size=2"),
     ],
-)
+)  # fmt: skip
 def test_labels(name: str, params: dict[str, Any], label: str) -> None:
     """A label is the argument of the command line, with the given parameters only, also for unknown names."""
     assert spec_label(name, params) == label

@@ -47,6 +47,7 @@ def test_what_is_left_at_its_default_is_the_same_trial() -> None:
         {"regularizer": complete_spec("dropkey", {"ratio": 0.31})},
         {"plugins": {"my.py": "abc"}},
         {"weights": WeightsRef(path="a.pt", digest="00")},
+        {"result_versions": {"engine": 7}},
     ],
 )
 def test_what_determines_a_number_changes_both_ids(change: dict[str, object]) -> None:

@@ -13,10 +13,10 @@ from torch.nn.functional import scaled_dot_product_attention
 from dropbench.harness.attention.reference.drop_masks import drop_mask, sample_spec
 from dropbench.harness.errors import InputError
 from dropbench.harness.models.attention import attend
-from dropbench.harness.regularizers.base import Regularizer, Site
+from dropbench.harness.regularizers.base import Regularizer
 from dropbench.harness.regularizers.methods.logits import AttentionDropBlur, AttentionDropTopK, LogitNoise, Temperature
-from dropbench.harness.regularizers.schedules import constant
 from dropbench.harness.regularizers.spec import build_regularizer
+from tests.harness.given import site_with
 from tests.harness.regularizers.methods import reference
 
 HEADS, BATCH, TOKENS = 2, 3, reference.TOKENS
@@ -24,18 +24,12 @@ MASKS = ["none", "padding", "bias", "of heads"]
 NAMES = ["logit-noise", "temperature", "attentiondrop-topk", "attentiondrop-blur"]
 
 
-def bound(regularizer: Regularizer) -> Site:
-    site = Site("attention", "encoder-self", 0, 1, HEADS)
-    regularizer.bind_to(site, constant)
-    return site
-
-
 def compare(regularizer: Regularizer, mask: str, change: Any, *, causal: bool, seed: int = 3) -> None:
     """Compare with `change`, a function of (logits of a head, its sample, its index), before the softmax."""
     given = reference.masks(BATCH, HEADS)[mask]
     q, k, v = reference.qkv(BATCH, HEADS)
     torch.manual_seed(seed)
-    out = attend(q, k, v, bound(regularizer), training=True, mask=given, causal=causal)
+    out = attend(q, k, v, site_with(regularizer), training=True, mask=given, causal=causal)
     expected = torch.zeros_like(out)
     for b in range(BATCH):
         for h in range(HEADS):
@@ -60,7 +54,7 @@ def test_temperature_equals_its_formula(mask: str, causal: bool) -> None:
 
 
 def test_temperature_falls_to_1_by_a_schedule() -> None:
-    site = bound(Temperature(spread=0.5, over="decreasing@1"))
+    site = site_with(Temperature(spread=0.5, over="decreasing@1"))
     assert site.regularizer is not None
     site.regularizer.set_progress(site, 1.0)
     q, k, v = reference.qkv(BATCH, HEADS)
@@ -116,7 +110,7 @@ def test_an_even_window_is_an_error() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_composition_drops_keys_of_the_changed_logits(name: str) -> None:
     """As many weights are 0 as with DropKey alone, and the rest sums to 1."""
-    site = bound(build_regularizer(f"dropkey+{name}", **{"dropkey.ratio": 0.4}))
+    site = site_with(build_regularizer(f"dropkey+{name}", **{"dropkey.ratio": 0.4}))
     q, k, _ = reference.qkv(400, HEADS)
     torch.manual_seed(0)
     weights = attend(q, k, torch.eye(TOKENS).double().expand(400, HEADS, -1, -1), site, training=True)
@@ -131,7 +125,7 @@ def test_half_precision_is_computed_in_float32(name: str, dtype: torch.dtype) ->
     outs = []
     for kind in (dtype, torch.float32):
         torch.manual_seed(0)
-        site = bound(build_regularizer(name))
+        site = site_with(build_regularizer(name))
         outs.append(attend(q.to(kind), k.to(kind), v.to(kind), site, training=True))
     assert outs[0].dtype == dtype
     torch.testing.assert_close(outs[0], outs[1].to(dtype), rtol=0, atol=torch.finfo(dtype).eps)

@@ -6,15 +6,11 @@ import pytest
 import torch
 
 from dropbench.harness.models.attention import attend
-from dropbench.harness.regularizers.base import Site
 from dropbench.harness.regularizers.methods.values import ValueDropout
+from tests.harness.given import site_with
 from tests.harness.regularizers.methods import reference
 
 HEADS, BATCH, RATIO = 2, 3, 0.3
-
-
-def value_site() -> Site:
-    return Site("attention", "encoder-self", 0, 1, HEADS, regularizer=ValueDropout(), ratio=RATIO)
 
 
 @pytest.mark.parametrize("mask", ["none", "padding", "bias", "of heads"])
@@ -24,7 +20,7 @@ def test_values_and_gradients_equal_the_formula(mask: str) -> None:
     torch.manual_seed(3)
     kept = torch.nn.functional.dropout(torch.ones_like(v), RATIO) > 0
     torch.manual_seed(3)
-    out = attend(q, k, v, value_site(), training=True, mask=given, causal=True)
+    out = attend(q, k, v, site_with(ValueDropout(ratio=RATIO)), training=True, mask=given, causal=True)
     expected = torch.zeros_like(out)
     for b in range(BATCH):
         for h in range(HEADS):
