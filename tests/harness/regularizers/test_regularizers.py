@@ -204,9 +204,10 @@ def test_an_additive_mask_gets_gradients(site: Site) -> None:
     assert gradient.abs().sum() > 0
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])  # by kernels, and by operations of torch
 @every
-def test_rows_without_keys_give_0_with_finite_gradients(site: Site) -> None:
-    q, k, v = qkv()
+def test_rows_without_keys_give_0_with_finite_gradients(site: Site, dtype: torch.dtype) -> None:
+    q, k, v = (tensor.to(dtype) for tensor in qkv())
     mask = torch.ones(BATCH, 1, TOKENS, TOKENS, dtype=torch.bool)
     mask[0, :, 2] = False
     out = attend(q, k, v, site, training=True, mask=mask)

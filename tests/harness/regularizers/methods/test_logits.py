@@ -86,8 +86,9 @@ def test_topk_equals_the_paper_formula(mask: str, causal: bool, top: int) -> Non
 def test_blur_equals_the_paper_formula(mask: str, causal: bool) -> None:
     """G * L with Gaussian weights over a window, normalized over the keys that the query may attend to."""
     sigma_max, window = 2.0, 5
-    torch.manual_seed(3)
+    torch.manual_seed(1)
     sigma = sigma_max * float(torch.rand(()))
+    assert sigma > 1
 
     def change(a: Tensor, b: int, h: int) -> Tensor:
         changed = a.clone()
@@ -99,7 +100,7 @@ def test_blur_equals_the_paper_formula(mask: str, causal: bool) -> None:
                 changed[row, key] = sum(gauss[j] * a[row, j] for j in near) / sum(gauss.values())
         return changed
 
-    compare(AttentionDropBlur(sigma=sigma_max, window=window), mask, change, causal=causal)
+    compare(AttentionDropBlur(sigma=sigma_max, window=window), mask, change, causal=causal, seed=1)
 
 
 def test_an_even_window_is_an_error() -> None:
