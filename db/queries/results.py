@@ -12,9 +12,9 @@ from sqlalchemy import Connection, func, select
 from dropbench.db.queries.declarations import Published
 from dropbench.db.queries.groups import Group, Groups, Pool, grouped
 from dropbench.db.queries.marks import mark_text
-from dropbench.db.queries.statistics import AGGREGATES, DEFAULT_AGGREGATES, aggregate
 from dropbench.db.schema.connection import reading
 from dropbench.db.schema.tables import FINAL, Configs, Metrics, Trials
+from dropbench.db.statistics.seeds import AGGREGATES, DEFAULT_AGGREGATES, aggregate
 from dropbench.db.store import filters
 from dropbench.db.store.rows import Row, in_list
 from dropbench.db.store.store import Store
@@ -59,7 +59,7 @@ def results(
         ids: only these trials.
         metrics: names, ``accuracy`` for the test set, ``all`` for every final value; default: those of the test set.
         group_by: columns of a configuration, ``suite``, ``seed``, parameters of regularizers, or overrides.
-        aggregates: the aggregates over seeds (`dropbench.db.queries.statistics`).
+        aggregates: the aggregates over seeds (`dropbench.db.statistics.seeds`).
 
     Returns:
         suite, task, data, fingerprint, model, regularizer, params, schedule, align, preset, overrides, result_versions

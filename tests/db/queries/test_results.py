@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from dropbench.db.queries.results import curves, final_values, results
-from dropbench.db.queries.statistics import summarize
 from dropbench.db.store.run_record import RunRecord
 from dropbench.db.store.store import Store
 from dropbench.harness.errors import InputError
@@ -50,15 +49,6 @@ def filled(store: Store, make_trial: Make) -> Store:
     store.record([*of_table, succeeded(make_trial(0, data="mr", overrides={"lr": 0.1}), test_accuracy=None)])
     store.add_requests([named(TABLE3, *(record.trial for record in of_table)), named("mine", of_table[3].trial)])
     return store
-
-
-def test_summary() -> None:
-    assert summarize([1.0, None, 2.0, 4.0]) == summarize([4.0, 2.0, 1.0])
-    summary = summarize([1.0, 2.0, 4.0])
-    assert summary.mean == pytest.approx(7 / 3)
-    assert summary.std == pytest.approx((((4 / 3) ** 2 + (1 / 3) ** 2 + (5 / 3) ** 2) / 2) ** 0.5)
-    assert (summarize([5.0]).mean, summarize([5.0]).std, summarize([5.0]).n) == (5.0, None, 1)
-    assert (summarize([None]).mean, summarize([]).n) == (None, 0)
 
 
 def test_one_row_a_suite_configuration_and_metric(filled: Store) -> None:

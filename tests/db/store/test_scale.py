@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dropbench.db.queries.results import results
-from dropbench.db.queries.statistics import summarize
+from dropbench.db.statistics.seeds import summarize
 from dropbench.db.store.run_record import RunRecord
 from dropbench.db.store.store import Store, SubmissionRow
 from dropbench.harness.regularizers.spec import complete_spec

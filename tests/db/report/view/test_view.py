@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dropbench.db.queries.statistics import MIN_PAIRS, paired_t_test
 from dropbench.db.report.view.view import View
+from dropbench.db.statistics.t_test import MIN_PAIRS, paired_t_test
 from dropbench.db.store.store import Store, open_store
 from dropbench.harness.errors import InputError
 from dropbench.harness.suites.cell import SuiteOptions
