@@ -10,10 +10,10 @@ from typing import Any
 
 from sqlalchemy import Connection, Text, cast, select
 
-from dropbench.db.queries.declarations import directed_metric
 from dropbench.db.queries.groups import COLUMNS, GroupKeys, configs, resolve_names, seed_values
 from dropbench.db.queries.marks import VERSIONED, all_versions, mark_text, marks_of, trial_labels
 from dropbench.db.queries.results import sort_key
+from dropbench.db.queries.task_metrics import directed_metric
 from dropbench.db.schema.tables import Configs
 from dropbench.db.statistics.corrections import SIGNIFICANCE, benjamini_hochberg, holm
 from dropbench.db.statistics.seeds import summarize

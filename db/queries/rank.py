@@ -13,10 +13,10 @@ from sqlalchemy import Connection
 
 from dropbench.db.queries import blocks as conditions
 from dropbench.db.queries.blocks import BASELINE, Block, Name, name_of, split_keys
-from dropbench.db.queries.declarations import directed_metric, metrics_of
 from dropbench.db.queries.groups import COLUMNS, GroupKeys, configs, resolve_names
 from dropbench.db.queries.marks import marks_of, result_versions_differ, trial_labels
 from dropbench.db.queries.results import sort_key
+from dropbench.db.queries.task_metrics import directed_metric, metrics_of
 from dropbench.db.schema.connection import reading
 from dropbench.db.schema.tables import Configs
 from dropbench.db.statistics.complete_part import largest_complete

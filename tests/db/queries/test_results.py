@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -47,7 +46,8 @@ def filled(store: Store, make_trial: Make) -> Store:
         RunRecord(make_trial(0, regularizer=column(0.3, 2)), "queued"),
     ]  # fmt: skip
     store.record([*of_table, succeeded(make_trial(0, data="mr", overrides={"lr": 0.1}), test_accuracy=None)])
-    store.add_requests([named(TABLE3, *(record.trial for record in of_table)), named("mine", of_table[3].trial)])
+    table, mine = (record.trial for record in of_table), of_table[3].trial
+    store.add_requests([named(TABLE3, *table, published=88.4), named("mine", mine)])
     return store
 
 
@@ -62,11 +62,11 @@ def test_one_row_a_suite_configuration_and_metric(filled: Store) -> None:
     assert (none["n"], none["state"], none["published"]) == (3, "succeeded", 88.4)
     partial = by_key[TABLE3, "dropattention-c", 1, "accuracy"]
     assert (partial["mean"], partial["std"], partial["n"], partial["state"]) == (90.0, None, 1, "failed")
-    assert partial["published"] == 90.8
+    assert partial["published"] == 88.4
     other = by_key["mine", "dropattention-c", 1, "accuracy"]
     assert (other["n"], other["state"], other["published"]) == (1, "succeeded", None)
     waiting = by_key[TABLE3, "dropattention-c", 2, "accuracy"]
-    assert (waiting["mean"], waiting["n"], waiting["state"], waiting["published"]) == (None, 0, "queued", None)
+    assert (waiting["mean"], waiting["n"], waiting["state"], waiting["published"]) == (None, 0, "queued", 88.4)
     diverged = by_key[None, "dropkey", 1, "accuracy"]
     assert (diverged["mean"], diverged["n"], diverged["state"], diverged["overrides"]) == (
         None,
@@ -133,38 +133,24 @@ def test_pooled_configurations_are_counted(filled: Store, make_trial: Make) -> N
     assert "pooled" not in curves(filled, [TABLE3], "test/accuracy")[0]
 
 
-def test_published_takes_the_closest_cell(store: Store, make_trial: Make) -> None:
-    """In Table 3, two cells of MR have ratio 0.3 and window 2 for (c), and differ only in their rescaling."""
-    trials = {
-        78.80: make_trial(data="mr", regularizer=column(0.3, 2)),
-        77.30: make_trial(data="mr", regularizer=column(0.3, 2, "inverse")),
-        None: make_trial(data="mr", regularizer=column(0.3, 3)),
-        76.92: make_trial(data="mr", regularizer=RegularizerSpec(name="none"), schedule="decreasing"),
+def test_published_is_that_of_the_newest_request_with_a_value(store: Store, make_trial: Make) -> None:
+    real, synthetic, other = make_trial(), make_trial(data="trec-synthetic"), make_trial(1, schedule="decreasing")
+    requests = [
+        named(TABLE3, real, synthetic, published=(88.4, 0.1)).model_copy(update={"created_at": "2026-01-02"}),
+        named(TABLE3, real, published=55.5).model_copy(update={"created_at": "2026-01-01"}),
+        named("mine", real, other).model_copy(update={"created_at": "2026-01-03"}),
+    ]
+    for trial in (real, synthetic, other):
+        store.record([succeeded(trial, test_accuracy=1.0, dev_accuracy=2.0)])
+    store.add_requests(requests)
+    values = {(row["suite"], row["data"], row["schedule"]): row["published"] for row in results(store)}
+    assert values == {
+        (TABLE3, "trec", "constant"): 88.4,
+        (TABLE3, "trec-synthetic", "constant"): None,  # no source measured on generated data
+        ("mine", "trec", "constant"): None,
+        ("mine", "trec", "decreasing"): None,
     }
-    synthetic = make_trial(data="mr-synthetic", regularizer=column(0.3, 2))
-    decreasing = make_trial(data="mr", regularizer=column(0.3, 2), schedule="decreasing")
-    for value, trial in [*trials.items(), (None, synthetic), (None, decreasing)]:
-        store.record([succeeded(trial, test_accuracy=1.0)])
-        store.add_requests([named(TABLE3, trial)])
-        assert [row["published"] for row in results(store, [trial.id])] == [value]
-
-
-def test_published_of_a_suite_of_the_users(
-    store: Store, make_trial: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    store.record([succeeded(make_trial(), test_accuracy=1.0)])
-    store.add_requests([named("tables/mine", make_trial())])
-    assert results(store)[0]["published"] is None
-    (tmp_path / "tables").mkdir()
-    (tmp_path / "tables/mine.yaml").write_text(
-        "title: t\nsource: s\nmetric: accuracy\npresets: {mini: {seeds: 1, data: [mr]}}\n"
-        "trial: {task: text-classification, data: trec, model: text-transformer, regularizer: dropkey}\n"
-        "columns: [{label: TREC}, {label: MR, trial: {data: mr}}]\n"
-        "rows: [{label: a, params: [{ratio: 0.3}, {ratio: 0.3}], published: [[55.5, 0.1], 1]}]\n",
-        encoding="utf-8",
-    )
-    assert results(store)[0]["published"] == 55.5
+    assert {row["published"] for row in results(store, metrics=["dev/accuracy"])} == {None}
 
 
 def test_final_values(filled: Store, make_trial: Make) -> None:

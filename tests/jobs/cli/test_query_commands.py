@@ -186,7 +186,7 @@ def test_data_other_than_published_are_marked(call: Call, folder: Path, make_tri
             for spec in (RegularizerSpec(name="none"), RegularizerSpec(name="dropattention-c", params=column)):
                 trial = make_trial(0, data=data, regularizer=spec)
                 store.record([RunRecord(trial, "succeeded", None, [], [("test/accuracy", -1, 50.0)])])
-                store.add_requests([named(suite, trial)])
+                store.add_requests([named(suite, trial, published=88.4)])
                 RunDirectory.create(folder / "runs", trial).write_result({"metrics": {}, "notes": notes})
     shown = call("results", "--format", kind, "--sort", "data").out
     assert shown.count("subset") == 2
