@@ -9,9 +9,7 @@ import os
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,22 +18,18 @@ from dropbench.db.schema.tables import REVISION
 from dropbench.db.store.rebuild import rebuild
 from dropbench.db.store.store import open_store
 from dropbench.harness.regularizers.spec import RegularizerSpec
-from dropbench.harness.runs.run_directory import RunDirectory
 from dropbench.harness.settings import Settings
 from dropbench.harness.suites.cell import SuiteOptions
 from dropbench.harness.suites.request import write_request
 from dropbench.harness.suites.suite import load_suite
-from dropbench.harness.trials.trial import Trial
 from dropbench.jobs.queue.request import request_suite
 from tests.db.conftest import Call
+from tests.db.records import attempt, make_directory, make_trial
 from tests.paths import ROOT
 
 
 @pytest.fixture
-def runs(
-    folder: Path, make_trial: Callable[..., Trial], make_directory: Callable[..., RunDirectory],
-    attempt: Callable[..., dict[str, Any]],
-) -> Path:  # fmt: skip
+def runs(folder: Path) -> Path:
     """Two seeds without a regularizer, two with dropkey of which one failed, all of a suite, in a database."""
     runs, none = folder / "runs", RegularizerSpec(name="none")
     for seed, value in enumerate((80.0, 84.0)):
@@ -159,9 +153,7 @@ def test_looking_makes_no_database(call: Call, folder: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
-def test_report_of_the_quickstart(
-    call: Call, folder: Path, make_directory: Callable[..., RunDirectory], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_report_of_the_quickstart(call: Call, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     suite, report = load_suite("quickstart"), ("report", "quickstart")
     nothing = call(*report)
     assert nothing.code == 0
@@ -197,7 +189,7 @@ def test_report_without_the_data(call: Call) -> None:
     assert "88.40" in done.out
 
 
-def test_rebuild_reports_damage(call: Call, runs: Path, make_trial: Callable[..., Trial]) -> None:
+def test_rebuild_reports_damage(call: Call, runs: Path) -> None:
     file = runs / make_trial(0).id / "result.json"
     file.write_bytes(file.read_bytes()[:-9])
     done = call("db", "rebuild", "--json")
@@ -251,9 +243,7 @@ def test_sql(call: Call, runs: Path) -> None:
     ]
 
 
-def test_results_of_single_trials(
-    runs: Path, make_trial: Callable[..., Trial], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_results_of_single_trials(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with open_store("sqlite:///dropbench.db") as store:
         print_trials([make_trial(0).id], store, as_json=True)
         rows = json.loads(capsys.readouterr().out)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,9 +11,9 @@ from dropbench.db.store.store import Store
 from dropbench.harness.errors import InputError
 from dropbench.harness.regularizers.spec import RegularizerSpec
 from dropbench.harness.trials.trial import Trial
+from tests.db.records import make_trial
 from tests.requests import named
 
-Make = Callable[..., Trial]
 KEYS = {
     "suite", "task", "data", "model", "regularizer", "params", "schedule", "align", "metric", "mean", "std", "n",
     "published", "mark", "state",
@@ -35,7 +34,7 @@ def column(ratio: float, window: int, rescale: str = "renormalize") -> Regulariz
 
 
 @pytest.fixture
-def filled(store: Store, make_trial: Make) -> Store:
+def filled(store: Store) -> Store:
     none = RegularizerSpec(name="none")
     values = {0: 80.0, 1: 82.5, 2: 84.0}
     of_table = [
@@ -118,7 +117,7 @@ def test_group_by(filled: Store) -> None:
         results(filled, group_by=["params"])
 
 
-def test_pooled_configurations_are_counted(filled: Store, make_trial: Make) -> None:
+def test_pooled_configurations_are_counted(filled: Store) -> None:
     """Four values of two configurations are not four seeds."""
     assert all("pooled" not in row for row in results(filled))
     one = results(filled, [TABLE3], group_by=["regularizer", "window"])
@@ -133,7 +132,7 @@ def test_pooled_configurations_are_counted(filled: Store, make_trial: Make) -> N
     assert "pooled" not in curves(filled, [TABLE3], "test/accuracy")[0]
 
 
-def test_published_is_that_of_the_newest_request_with_a_value(store: Store, make_trial: Make) -> None:
+def test_published_is_that_of_the_newest_request_with_a_value(store: Store) -> None:
     real, synthetic, other = make_trial(), make_trial(data="trec-synthetic"), make_trial(1, schedule="decreasing")
     requests = [
         named(TABLE3, real, synthetic, published=(88.4, 0.1)).model_copy(update={"created_at": "2026-01-02"}),
@@ -153,7 +152,7 @@ def test_published_is_that_of_the_newest_request_with_a_value(store: Store, make
     assert {row["published"] for row in results(store, metrics=["dev/accuracy"])} == {None}
 
 
-def test_final_values(filled: Store, make_trial: Make) -> None:
+def test_final_values(filled: Store) -> None:
     done, diverged = make_trial(0, regularizer=column(0.3, 1)), make_trial(0, data="mr", overrides={"lr": 0.1})
     waiting = make_trial(0, regularizer=column(0.3, 2))
     ids = [done.id, diverged.id, waiting.id, done.id]
@@ -161,7 +160,7 @@ def test_final_values(filled: Store, make_trial: Make) -> None:
     assert final_values(filled, ids, "dev/accuracy") == {}
 
 
-def test_ids_alone(filled: Store, make_trial: Make) -> None:
+def test_ids_alone(filled: Store) -> None:
     (row,) = results(filled, ids=[make_trial(0, data="mr", overrides={"lr": 0.1}).id])
     assert row["data"] == "mr"
     assert results(filled, ids=[]) == []

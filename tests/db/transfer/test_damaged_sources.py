@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -13,8 +12,8 @@ from sqlalchemy import update
 from dropbench.db.schema.connection import writing
 from dropbench.db.schema.tables import Submissions, Trials
 from dropbench.db.store.store import Store
-from dropbench.harness.trials.trial import Trial
-from tests.db.transfer.given import Dump, attempt, counts, outcome, put
+from tests.db.records import dump, make_trial
+from tests.db.transfer.given import attempt, counts, outcome, put
 
 DEEP = "[" * 100_000
 WRONG_ROWS: dict[str, tuple[str, str, str]] = {
@@ -56,12 +55,7 @@ WRONG_ROWS: dict[str, tuple[str, str, str]] = {
 
 @pytest.mark.parametrize("wrong", WRONG_ROWS.values(), ids=list(WRONG_ROWS))
 def test_rows_that_are_not_theirs(
-    wrong: tuple[str, str, str],
-    source_store: Store,
-    store: Store,
-    make_trial: Callable[..., Trial],
-    dump: Dump,
-    tmp_path: Path,
+    wrong: tuple[str, str, str], source_store: Store, store: Store, tmp_path: Path
 ) -> None:
     _, statement, message = wrong
     source_store.record([outcome(make_trial(), attempts=[attempt(1)])])

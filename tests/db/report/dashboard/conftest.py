@@ -15,16 +15,15 @@ from dropbench.db.report.dashboard.app import make_app
 from dropbench.db.store.store import Store
 from dropbench.harness.settings import Settings
 from dropbench.jobs.queue.status import activity
+from tests.db.report import tables, written
 from tests.patience import wait
 
 if TYPE_CHECKING:
-    from tests.db.report.conftest import Reader, Runs, Tables
+    from tests.db.report.conftest import Reader
 
 
 @pytest.fixture
-def settings(
-    folder: Path, store: Store, url: str, tables: Tables, written: Runs, monkeypatch: pytest.MonkeyPatch
-) -> Settings:
+def settings(folder: Path, store: Store, url: str, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """Create a folder with a user's suite, its database and runs."""
     monkeypatch.chdir(folder)
     monkeypatch.setattr("dropbench.db.report.dashboard.live.CACHE_COST_FACTOR", 0.0)

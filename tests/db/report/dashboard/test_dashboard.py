@@ -17,19 +17,19 @@ import pytest
 from lxml import html as parser
 
 from dropbench.db.report.view.requests import tables_of
-from dropbench.db.store.run_record import RunRecord
 from dropbench.db.store.store import Store
 from dropbench.harness.runs.run_directory import RunDirectory
 from dropbench.harness.settings import Settings
 from dropbench.harness.suites.cell import SuiteOptions
-from dropbench.harness.trials.trial import DataRef, Trial
+from dropbench.harness.trials.trial import DataRef
 from tests.damage import age, damage
+from tests.db.records import attempt, done, dump, make_trial
+from tests.db.report import tables, written
 from tests.patience import PATIENCE
 from tests.requests import named
 
 if TYPE_CHECKING:
     from tests.db.conftest import Call
-    from tests.db.report.conftest import Runs, Tables
 
 
 class Answer:
@@ -85,7 +85,7 @@ def test_pages_lead_to_each_other(ask: Ask, settings: Settings) -> None:
         assert not answer.document().xpath("//script[not(@src) and not(@type='application/json')] | //@style | //style")
 
 
-def test_only_changed_regions_are_sent_again(ask: Ask, settings: Settings, store: Store, tables: Tables) -> None:
+def test_only_changed_regions_are_sent_again(ask: Ask, settings: Settings, store: Store) -> None:
     digests = {
         region.get("data-region"): region.get("data-digest")
         for region in ask("/suite?name=mine").document().xpath("//section")
@@ -93,20 +93,18 @@ def test_only_changed_regions_are_sent_again(ask: Ask, settings: Settings, store
     have = ",".join(f"{name}:{digest}" for name, digest in digests.items())
     assert json.loads(ask(f"/suite?name=mine&have={quote(have)}").text) == {}
     waiting = tables.resolve(tables.suite())[5].trials[0]
-    store.record([RunRecord(waiting, "succeeded", None, [], [("test/accuracy", -1, 99.5)])])
+    store.record([done(waiting, 99.5)])
     changed = json.loads(ask(f"/suite?name=mine&have={quote(have)}").text)
     assert {"table", "plot-over", "cells", "progress"} <= changed.keys()
     assert "99.50" in changed["table"]["html"]
     assert "plot-entropy" not in changed
 
 
-def test_a_running_trial_is_followed(
-    ask: Ask, settings: Settings, tables: Tables, written: Runs, monkeypatch: Any
-) -> None:
+def test_a_running_trial_is_followed(ask: Ask, settings: Settings, monkeypatch: Any) -> None:
     monkeypatch.setattr("dropbench.db.report.dashboard.live.MAX_ACTIVITY_AGE_S", 0.0)
     trial = tables.resolve(tables.suite())[3].trials[0]  # "running" in the database
     directory = RunDirectory.create(settings.runs, trial)
-    directory.write_attempt(1, written.attempt("running", number=1))
+    directory.write_attempt(1, attempt("running", number=1))
     directory.append_event("resume", step=0)
     with directory.lock() as mine:
         assert mine
@@ -128,9 +126,7 @@ def test_a_running_trial_is_followed(
 
 
 @pytest.mark.parametrize("kind", ["foreign", "folder", "loop"])
-def test_damaged_run_directories_leave_all_pages(
-    ask: Ask, settings: Settings, tables: Tables, monkeypatch: Any, kind: str
-) -> None:
+def test_damaged_run_directories_leave_all_pages(ask: Ask, settings: Settings, monkeypatch: Any, kind: str) -> None:
     monkeypatch.setattr("dropbench.db.report.dashboard.live.MAX_ACTIVITY_AGE_S", 0.0)
     trial = tables.resolve(tables.suite())[3].trials[0]  # "running" in the database
     directory = RunDirectory.create(settings.runs, trial)
@@ -183,7 +179,7 @@ def test_other_paths_are_not_found(ask: Ask, path: str) -> None:
     assert "accuracy" not in answer.text
 
 
-def test_requests_change_no_file(ask: Ask, settings: Settings, store: Store, dump: Callable[[Store], Any]) -> None:
+def test_requests_change_no_file(ask: Ask, settings: Settings, store: Store) -> None:
     def files() -> dict[str, str]:
         paths = sorted(path for path in settings.runs.rglob("*") if path.is_file())
         return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
@@ -194,7 +190,7 @@ def test_requests_change_no_file(ask: Ask, settings: Settings, store: Store, dum
     assert (dump(store), files()) == before
 
 
-def test_untrusted_text_is_escaped(ask: Ask, store: Store, make_trial: Callable[..., Trial]) -> None:
+def test_untrusted_text_is_escaped(ask: Ask, store: Store) -> None:
     bad = "<script>alert(1)</script>\x1b[31m\u202e\"'& " + "W" * 5000
     trial = make_trial(7, model=bad, data="trec")
     store.enqueue([trial], [named("<img src=x onerror=alert(1)>/../" + "s" * 150, trial)])
@@ -211,7 +207,7 @@ def test_untrusted_text_is_escaped(ask: Ask, store: Store, make_trial: Callable[
 
 
 def test_a_suite_run_with_different_overrides_or_data_has_a_table_of_each(
-    ask: Ask, store: Store, tables: Tables, written: Runs, settings: Settings
+    ask: Ask, store: Store, settings: Settings
 ) -> None:
     suite = tables.suite()
     options = SuiteOptions(overrides={"steps": 60}, seeds=(0,), regularizers=("dropout:ratio=0.1",))
@@ -234,14 +230,10 @@ def test_a_suite_run_with_different_overrides_or_data_has_a_table_of_each(
 
 @pytest.mark.parametrize(
     "statement",
-    [
-        "UPDATE trials SET seed = -1",
-        "UPDATE configs SET config = '{}'",
-        "UPDATE metrics SET value = 'high'",
-    ],
+    ["UPDATE trials SET seed = -1", "UPDATE configs SET config = '{}'", "UPDATE metrics SET value = 'high'"],
 )
 def test_damaged_values_are_reported_in_one_line(
-    ask: Ask, store: Store, tables: Tables, statement: str, monkeypatch: pytest.MonkeyPatch
+    ask: Ask, store: Store, statement: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dropbench.db.report.dashboard.live.MAX_ACTIVITY_AGE_S", 0.0)
     (trial, *_) = tables.resolve(tables.suite())[0].trials

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from dropbench.db.store.run_record import RunRecord
 from dropbench.db.store.store import Store
 from dropbench.harness.runs.run_directory import RunDirectory
 from dropbench.harness.settings import Settings
+from tests.db.records import attempt, done
+from tests.db.report import tables
 
 if TYPE_CHECKING:
-    from tests.db.report.conftest import Reader, Runs, Tables
+    from tests.db.report.conftest import Reader
 
     Read = Callable[..., Reader]
 
@@ -22,10 +23,10 @@ def contains(region: str, text: str) -> str:
     return f"document.querySelector('[data-region={region}]').innerText.includes('{text}')"
 
 
-def test_a_running_trial_is_followed(read: Read, port: int, settings: Settings, tables: Tables, written: Runs) -> None:
+def test_a_running_trial_is_followed(read: Read, port: int, settings: Settings) -> None:
     trial = tables.resolve(tables.suite())[3].trials[0]  # "running" in the database
     directory = RunDirectory.create(settings.runs, trial)
-    directory.write_attempt(1, written.attempt("running", number=1))
+    directory.write_attempt(1, attempt("running", number=1))
     with directory.lock() as mine:
         assert mine
         directory.append_event("train", step=20, steps=80, loss=1.5, lr=0.1)
@@ -45,7 +46,7 @@ def test_a_running_trial_is_followed(read: Read, port: int, settings: Settings, 
 
 
 def test_an_update_keeps_what_the_reader_has_opened_and_sorted(
-    read: Read, port: int, settings: Settings, store: Store, tables: Tables
+    read: Read, port: int, settings: Settings, store: Store
 ) -> None:
     reader: Any = read(f"http://127.0.0.1:{port}/suite?name=mine", viewport=PHONE)
     reader.draw_charts()
@@ -56,7 +57,7 @@ def test_an_update_keeps_what_the_reader_has_opened_and_sorted(
     cell = reader.page.locator(link.get_attribute("href"))
     assert cell.evaluate("(details) => details.open")
     waiting = tables.resolve(tables.suite())[5].trials[0]
-    store.record([RunRecord(waiting, "succeeded", None, [], [("test/accuracy", -1, 99.5)])])
+    store.record([done(waiting, 99.5)])
     reader.until(contains("table", "99.50"))
     assert reader.first_column() == [rows[1], rows[0], rows[2]]
     assert cell.evaluate("(details) => details.open")
@@ -64,9 +65,7 @@ def test_an_update_keeps_what_the_reader_has_opened_and_sorted(
     assert reader.overflow() <= 0
 
 
-def test_trials_are_compared_while_others_run(
-    read: Read, port: int, store: Store, tables: Tables, settings: Settings
-) -> None:
+def test_trials_are_compared_while_others_run(read: Read, port: int, store: Store, settings: Settings) -> None:
     reader = read(f"http://127.0.0.1:{port}/suite?name=mine", viewport=PHONE)
     reader.draw_charts()
     box = reader.page.locator("[data-region=plot-compare]")
@@ -76,7 +75,7 @@ def test_trials_are_compared_while_others_run(
     assert box.locator("tbody tr", has_text="regularizer.params.ratio").inner_text().split()[-1] == "0.5"
     reader.page.get_by_label("Filter").fill("dropkey 0.5")
     waiting = tables.resolve(tables.suite())[5].trials[0]
-    store.record([RunRecord(waiting, "succeeded", None, [], [("test/accuracy", -1, 99.5)])])
+    store.record([done(waiting, 99.5)])
     reader.until(contains("table", "99.50"))
     reader.draw_charts()
     assert second.input_value() == chosen.id

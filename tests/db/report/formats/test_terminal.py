@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 import pytest
 
 from dropbench.db.report.view.view import View
 from dropbench.db.store.store import Store
-
-if TYPE_CHECKING:
-    from tests.db.report.conftest import Tables
+from tests.db.report import tables
 
 
-def test_long_layout(filled: View, tables: Tables) -> None:
+def test_long_layout(filled: View) -> None:
     text = tables.printed(filled, 50)
     lines = [" ".join(line.split()) for line in text.splitlines()]
     assert lines[0] == "mine: A table"
@@ -40,7 +37,7 @@ def test_long_layout(filled: View, tables: Tables) -> None:
     assert "*: best in its column" in " ".join(lines)
 
 
-def test_wide_layout_where_it_fits(filled: View, tables: Tables) -> None:
+def test_wide_layout_where_it_fits(filled: View) -> None:
     text = tables.printed(filled, 120)
     assert max(map(len, text.splitlines())) <= 120
     lines = [" ".join(line.split()) for line in text.splitlines()]
@@ -57,7 +54,7 @@ def test_wide_layout_where_it_fits(filled: View, tables: Tables) -> None:
     ]
 
 
-def test_numbers_are_aligned(store: Store, tables: Tables) -> None:
+def test_numbers_are_aligned(store: Store) -> None:
     suite = tables.suite(["TREC"])
     cells = tables.resolve(suite)
     tables.fill(
@@ -71,7 +68,7 @@ def test_numbers_are_aligned(store: Store, tables: Tables) -> None:
     assert all(numbers)
 
 
-def test_one_column_has_no_sections(store: Store, tables: Tables) -> None:
+def test_one_column_has_no_sections(store: Store) -> None:
     suite = tables.suite(["TREC"])
     cells = tables.resolve(suite)
     tables.fill(store, cells, tables.values)
@@ -81,14 +78,14 @@ def test_one_column_has_no_sections(store: Store, tables: Tables) -> None:
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
-def test_numbers_never_break(filled: View, width: int, tables: Tables) -> None:
+def test_numbers_never_break(filled: View, width: int) -> None:
     text = tables.drawn(filled, width)
     texts = ["83.00 ± 3.61", "85.00 ± 4.36", "81.50 ± 3.54", "88.40", "−5.40", "+5.00", "90.00 ± 0.50", "[3]"]
     assert [number for number in texts if number not in text] == []
     assert "…" not in text
 
 
-def test_bold_on_a_terminal_star_elsewhere(filled: View, tables: Tables) -> None:
+def test_bold_on_a_terminal_star_elsewhere(filled: View) -> None:
     text = tables.drawn(filled)
     assert re.search(r"\x1b\[1m *85\.00 ± 4\.36", text)
     assert not re.search(r"\x1b\[1m *83\.00", text)
@@ -98,7 +95,7 @@ def test_bold_on_a_terminal_star_elsewhere(filled: View, tables: Tables) -> None
 
 
 @pytest.mark.parametrize("width", [40, 60, 80])
-def test_words_of_labels_never_break(store: Store, tables: Tables, width: int) -> None:
+def test_words_of_labels_never_break(store: Store, width: int) -> None:
     label = "dropkey-of-ours-v2 0.3, as written in a long label"
     suite = tables.suite(label=label)
     cells = tables.resolve(suite)

@@ -6,7 +6,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,9 +22,7 @@ from dropbench.db.store.store import Store
 from dropbench.harness.runs.run_directory import RunDirectory
 from dropbench.harness.suites.cell import SuiteOptions
 from dropbench.harness.trials.metric import Metric
-
-if TYPE_CHECKING:
-    from tests.db.report.conftest import Runs, Tables
+from tests.db.report import tables, written
 
 HOSTILE = (
     "<script>alert(1)</script>\"'&</style>]]>\x1b[31m\u202eevil\u2028\nnext\\ {{7*7}} javascript:x " + "W" * 10_000
@@ -43,7 +41,7 @@ def runs(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def view(store: Store, tables: Tables, written: Runs, runs: Path) -> View:
+def view(store: Store, runs: Path) -> View:
     cells = tables.resolve(tables.suite())
     written.fill(store, runs, cells, tables.values)
     return tables.view(store, cells)
@@ -102,7 +100,7 @@ def test_a_number_links_to_its_trials(view: View, store: Store, runs: Path) -> N
     assert "\x1b" not in text
 
 
-def test_one_column_has_its_numbers_in_columns(store: Store, tables: Tables, written: Runs, runs: Path) -> None:
+def test_one_column_has_its_numbers_in_columns(store: Store, runs: Path) -> None:
     suite = tables.suite(["TREC"])
     cells = tables.resolve(suite)
     written.fill(store, runs, cells, tables.values)
@@ -156,7 +154,7 @@ def test_charts_and_their_numbers(view: View, store: Store, runs: Path) -> None:
     assert ["TREC", "none", "3", "90", "40", "0.15"] in [texts(row, "./td") for row in document.xpath("//tr")]
 
 
-def test_equal_differences_and_subsets_are_marked(store: Store, tables: Tables, written: Runs, runs: Path) -> None:
+def test_equal_differences_and_subsets_are_marked(store: Store, runs: Path) -> None:
     cells = tables.resolve(tables.suite())
     values = {**tables.values, ("dropkey 0.3", "TREC"): (81.0, 83.0, 88.0)}
     written.fill(store, runs, cells, values)
@@ -172,7 +170,7 @@ def test_equal_differences_and_subsets_are_marked(store: Store, tables: Tables, 
     assert [caption for caption in captions if caption.startswith(("trec", "mr"))] == ["trec (subset)", "mr"]
 
 
-def test_a_column_without_trials_has_no_curves(store: Store, tables: Tables, written: Runs, runs: Path) -> None:
+def test_a_column_without_trials_has_no_curves(store: Store, runs: Path) -> None:
     cells = tables.resolve(tables.suite())
     cells = [replace(cell, trials=[]) if cell.cell.column == "MR" else cell for cell in cells]
     written.fill(store, runs, cells, tables.values)
@@ -181,7 +179,7 @@ def test_a_column_without_trials_has_no_curves(store: Store, tables: Tables, wri
     assert texts(document, "//figcaption") == captions
 
 
-def test_ratios_are_read_from_the_runs(store: Store, tables: Tables, written: Runs, runs: Path) -> None:
+def test_ratios_are_read_from_the_runs(store: Store, runs: Path) -> None:
     suite = tables.suite(["TREC"])
     cells = tables.resolve(suite)
     falling = [cell.trials[0].model_copy(update={"schedule": "decreasing"}) for cell in cells]
@@ -231,7 +229,7 @@ def test_analyses_side_by_side(view: View, store: Store, runs: Path) -> None:
 
 
 @pytest.mark.parametrize("state", ["", "queued", "running", "boom"])
-def test_without_any_number(state: str, store: Store, tables: Tables, written: Runs, runs: Path) -> None:
+def test_without_any_number(state: str, store: Store, runs: Path) -> None:
     cells = tables.resolve(tables.suite())
     written.fill(store, runs, cells, dict.fromkeys(tables.values, (state,) * 3))
     document = checked(page(tables.view(store, cells), store, runs))
@@ -239,7 +237,7 @@ def test_without_any_number(state: str, store: Store, tables: Tables, written: R
     assert shown in texts(document, "//tbody/tr[1]/td[1]")[0]
 
 
-def test_untrusted_text_is_escaped(store: Store, tables: Tables, written: Runs, runs: Path) -> None:
+def test_untrusted_text_is_escaped(store: Store, runs: Path) -> None:
     suite = tables.suite(title=HOSTILE, label=HOSTILE)
     cells = tables.resolve(suite)
     values = {
@@ -259,15 +257,8 @@ def test_untrusted_text_is_escaped(store: Store, tables: Tables, written: Runs, 
     assert "javascript" not in "".join(document.xpath("//@href"))
 
 
-def test_the_page_of_a_large_suite_is_limited(
-    store: Store, tables: Tables, written: Runs, runs: Path, monkeypatch: Any
-) -> None:
-    for name, limit in (
-        ("full_trials", 4),
-        ("listed_trials", 12),
-        ("table_cells", 4),
-        ("trials", 2),
-    ):
+def test_the_page_of_a_large_suite_is_limited(store: Store, runs: Path, monkeypatch: Any) -> None:
+    for name, limit in (("full_trials", 4), ("listed_trials", 12), ("table_cells", 4), ("trials", 2)):
         monkeypatch.setattr(Limits, name, limit)
     cells = tables.resolve(tables.suite(), SuiteOptions(seeds=tuple(range(6))))
     written.fill(store, runs, cells, {position: [80.0] * 6 for position in tables.values})

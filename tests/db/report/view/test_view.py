@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -17,9 +17,7 @@ from dropbench.harness.errors import InputError
 from dropbench.harness.suites.cell import SuiteOptions
 from dropbench.harness.trials.metric import Metric
 from dropbench.jobs.queue.request import metric_of
-
-if TYPE_CHECKING:
-    from tests.db.report.conftest import Tables
+from tests.db.report import tables
 
 LOSS = Metric("perplexity", higher_is_better=False, unit="")
 
@@ -39,7 +37,7 @@ def test_numbers(filled: View) -> None:
     assert filled.cells["dropkey 0.5", "MR"].mean is None
 
 
-def test_lower_can_be_better(store: Store, tables: Tables) -> None:
+def test_lower_can_be_better(store: Store) -> None:
     cells = tables.resolve(tables.suite(["TREC"]))
     values: dict[tuple[str, str], Sequence[Any]] = {("none", "TREC"): (3.5,), ("dropkey 0.3", "TREC"): (2.25,)}
     tables.fill(store, cells, values)
@@ -50,13 +48,13 @@ def test_lower_can_be_better(store: Store, tables: Tables) -> None:
     assert "2.250 *" in tables.printed(view)
 
 
-def test_a_single_result_is_not_marked_as_best(store: Store, tables: Tables) -> None:
+def test_a_single_result_is_not_marked_as_best(store: Store) -> None:
     cells = tables.resolve(tables.suite())
     tables.fill(store, cells, {("none", "TREC"): (80.0, 81.0, 82.0)})
     assert not any(cell.best for cell in tables.view(store, cells).cells.values())
 
 
-def test_all_tied_results_are_best(store: Store, tables: Tables) -> None:
+def test_all_tied_results_are_best(store: Store) -> None:
     cells = tables.resolve(tables.suite(["TREC"]))
     tables.fill(
         store, cells, {("none", "TREC"): (80.0,), ("dropkey 0.3", "TREC"): (80.0,), ("dropkey 0.5", "TREC"): (70.0,)}
@@ -66,7 +64,7 @@ def test_all_tied_results_are_best(store: Store, tables: Tables) -> None:
     assert view.cells["dropkey 0.3", "TREC"].delta == 0.0
 
 
-def test_the_baseline_is_the_nearest_above(store: Store, tables: Tables) -> None:
+def test_the_baseline_is_the_nearest_above(store: Store) -> None:
     suite = tables.suite(["TREC"])
     cells = tables.resolve(suite)
     second = cells[1].cell.model_copy(update={"baseline": True})
@@ -77,7 +75,7 @@ def test_the_baseline_is_the_nearest_above(store: Store, tables: Tables) -> None
     assert view.cells["dropkey 0.5", "TREC"].delta == pytest.approx(((79 - 82) + (84 - 90)) / 2)
 
 
-def test_metric_of_an_analysis(tables: Tables) -> None:
+def test_metric_of_an_analysis() -> None:
     (first, *_) = tables.suite().cells(SuiteOptions())
     hidden = first.model_copy(update={"metric": "occlusion/accuracy@0.3"})
     assert metric_of(hidden) == Metric("accuracy", higher_is_better=True, unit="%")
@@ -87,7 +85,7 @@ def test_metric_of_an_analysis(tables: Tables) -> None:
         metric_of(first.model_copy(update={"metric": "entrpy/last"}))
 
 
-def test_a_metric_without_direction_has_no_best(store: Store, tables: Tables) -> None:
+def test_a_metric_without_direction_has_no_best(store: Store) -> None:
     cells = tables.resolve(tables.suite(["TREC"]))
     tables.fill(store, cells, {("none", "TREC"): (3.5,), ("dropkey 0.3", "TREC"): (2.25,)})
     view = tables.view(store, cells, tables.suite(["TREC"]), Metric("kept", higher_is_better=None, unit=""))
@@ -97,16 +95,9 @@ def test_a_metric_without_direction_has_no_best(store: Store, tables: Tables) ->
     assert not any(mark in text for mark in ("↑", "↓", "2.250 *"))
 
 
-def test_metric_of_a_real_task(tables: Tables) -> None:
-    (first, *_) = tables.suite().cells(SuiteOptions())
-    assert metric_of(first) == Metric("accuracy", higher_is_better=True, unit="%")
-    with pytest.raises(InputError, match="unknown metric of text-classification 'acuracy': did you mean accuracy"):
-        metric_of(first.model_copy(update={"metric": "acuracy"}))
-
-
 @settings(max_examples=25)
 @given(data=st.data())
-def test_seeds_are_paired_if_some_are_missing(data: st.DataObject, tables: Tables) -> None:
+def test_seeds_are_paired_if_some_are_missing(data: st.DataObject) -> None:
     """Values of different seeds are far apart, so that a wrong pairing changes the result."""
     suite = tables.suite(["TREC"])
     cells = tables.resolve(suite, SuiteOptions(seeds=tuple(range(6))))
