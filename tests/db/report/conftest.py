@@ -19,9 +19,7 @@ from tests.patience import PATIENCE
 @pytest.fixture
 def filled(store: Store) -> View:
     """Return the table of `tables.values`."""
-    cells = tables.resolve(tables.suite())
-    tables.fill(store, cells, tables.values)
-    return tables.view(store, cells)
+    return tables.filled(store)
 
 
 class Reader:

@@ -127,6 +127,13 @@ def view(
     return build(made, [CellTrials(cell, own) for cell, own in zip(shown, ids, strict=True)], store)
 
 
+def filled(store: Store, values: Values = values, of: Suite | None = None, metric: Metric | None = None) -> View:
+    """Record results of a suite's trials, and return its table."""
+    cells = resolve(of or suite())
+    fill(store, cells, values)
+    return view(store, cells, of, metric)
+
+
 def printed(view: View, width: int = 80) -> str:
     """Return the table as printed into a pipe of that width."""
     return to_text(fitting_grid(view, width), width) + "\n"

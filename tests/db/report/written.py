@@ -6,11 +6,14 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from dropbench.db.report.view.view import View
 from dropbench.db.store.run_record import RunRecord, read_run_record
 from dropbench.db.store.store import Store
 from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.suites.suite import Suite
 from dropbench.harness.trials.trial import Trial
 from tests.db.records import attempt, make_directory
+from tests.db.report import tables
 from tests.db.report.tables import STATES, Given, Values
 
 
@@ -22,6 +25,13 @@ def fill(store: Store, root: Path, cells: Sequence[Given], values: Values, text:
                 store.record([RunRecord(trial, value)])
             elif value != "":
                 end(store, root, trial, value, text)
+
+
+def filled(store: Store, root: Path, values: Values = tables.values, of: Suite | None = None, text: str = "") -> View:
+    """Write the runs of a suite's trials, and return its table."""
+    cells = tables.resolve(of or tables.suite())
+    fill(store, root, cells, values, text)
+    return tables.view(store, cells, of)
 
 
 def end(store: Store, root: Path, trial: Trial, value: float | str, text: str = "") -> RunDirectory:

@@ -31,7 +31,6 @@ def test_panels_of_a_subset_are_marked(filled: View, tmp_path: Path) -> None:
 @pytest.mark.parametrize("over", ["ratoi", "unit"])
 def test_curves_over_no_number_are_an_error(store: Store, tmp_path: Path, over: str) -> None:
     suite = tables.suite(["TREC"]).model_copy(update={"figure": FigureSpec(kind="curves", over=over)})
-    cells = tables.resolve(suite)
-    tables.fill(store, cells, tables.values)
+    view = tables.filled(store, of=suite)
     with pytest.raises(InputError, match=f"no figure over {over}: it is no number of row 'dropkey 0.3'"):
-        figure(tables.view(store, cells, suite), tmp_path)
+        figure(view, tmp_path)

@@ -14,14 +14,14 @@ from dropbench.db.report.formats.documents import as_csv, as_json, as_latex, as_
 from dropbench.db.report.view.view import View
 from dropbench.db.store.store import Store
 from tests.db.report import tables
+from tests.db.report.tables import Values
 from tests.paths import DOCS
 
 EVIL = '\x1b[31mred\x1b[0m [bold]x[/bold] | 50% & <b>_$#{}^~\\ `c` *s*\nnew, "q"'
 
 
 def test_before_any_run(store: Store) -> None:
-    cells = tables.resolve(tables.suite())
-    view = tables.view(store, cells)
+    view = tables.filled(store, {})
     assert tables.printed(view).count("not run") == 6
     for render in (as_markdown, as_latex, as_csv, as_json):
         assert render(view).count("not run") >= 6
@@ -44,11 +44,8 @@ def test_csv_has_the_numbers_in_full(filled: View) -> None:
 
 def test_equal_differences_have_no_interval_and_the_reason_in_every_format(store: Store) -> None:
     """93.4 − 93.2 and 82.6 − 82.4 are one difference to a reader, and two floating-point numbers."""
-    suite = tables.suite(["TREC"])
-    cells = tables.resolve(suite)
     rows = {"none": (93.2, 82.4, 87.0), "dropkey 0.3": (93.4, 82.6, 87.2), "dropkey 0.5": (80.0, 81.0)}
-    tables.fill(store, cells, {(row, "TREC"): values for row, values in rows.items()})
-    view = tables.view(store, cells, suite)
+    view = tables.filled(store, {(row, "TREC"): seeds for row, seeds in rows.items()}, tables.suite(["TREC"]))
     for text in (tables.printed(view), as_markdown(view), as_latex(view)):
         lines = [" ".join(line.split()) for line in text.replace("\\", "").replace("{[}", "[").splitlines()]
         assert sum("+0.20 [equal differences" in line for line in lines) == 1, text
@@ -104,10 +101,8 @@ def test_latex_is_balanced(filled: View) -> None:
 
 
 def test_untrusted_text_is_escaped(store: Store) -> None:
-    suite = tables.suite(["TREC"], title=EVIL, label=EVIL)
-    cells = tables.resolve(suite)
-    tables.fill(store, cells, {(EVIL, "TREC"): (EVIL, 80.0, 81.0), ("none", "TREC"): (70.0, 71.0, 72.0)})
-    view = tables.view(store, cells, suite)
+    values: Values = {(EVIL, "TREC"): (EVIL, 80.0, 81.0), ("none", "TREC"): (70.0, 71.0, 72.0)}
+    view = tables.filled(store, values, tables.suite(["TREC"], title=EVIL, label=EVIL))
     harmless = 'red [bold]x[/bold] | 50% & <b>_$#{}^~\\ `c` *s* new, "q"'
     text = tables.drawn(view, 200)
     assert harmless in re.sub(r"\x1b\[[0-9;]*m", "", text)

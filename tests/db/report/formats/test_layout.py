@@ -16,6 +16,7 @@ from dropbench.db.store.store import Store
 from dropbench.harness.suites.cell import SuiteOptions
 from dropbench.harness.trials.metric import Metric
 from tests.db.report import tables
+from tests.db.report.tables import Values
 from tests.requests import named
 
 ACCURACY, LOSS = Metric("accuracy"), Metric("perplexity", higher_is_better=False, unit="")
@@ -45,16 +46,14 @@ def test_the_legend_of_a_single_seed(store: Store) -> None:
 
 
 def test_a_missing_optional_metric_has_no_note(store: Store) -> None:
-    suite = tables.suite(["TREC"])
-    cells = tables.resolve(suite)
-    tables.fill(
-        store, cells, {("none", "TREC"): (None, None, None), ("dropkey 0.3", "TREC"): (0.5, 0.6, 0.7),
-                       ("dropkey 0.5", "TREC"): (None, "ValueError: boom", None)}
-    )  # fmt: skip
+    values: Values = {
+        ("none", "TREC"): (None, None, None),
+        ("dropkey 0.3", "TREC"): (0.5, 0.6, 0.7),
+        ("dropkey 0.5", "TREC"): (None, "ValueError: boom", None),
+    }
     metric = Metric("kept", higher_is_better=False, unit="", optional=True)
-    lines = [
-        " ".join(line.split()) for line in tables.printed(tables.view(store, cells, suite, metric), 120).splitlines()
-    ]
+    view = tables.filled(store, values, tables.suite(["TREC"]), metric)
+    lines = [" ".join(line.split()) for line in tables.printed(view, 120).splitlines()]
     assert any(line.startswith("none –") for line in lines)
     assert any(line.startswith("dropkey 0.5 failed [1]") for line in lines)
     assert not any("[2]" in line for line in lines)

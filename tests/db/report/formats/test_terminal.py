@@ -9,6 +9,7 @@ import pytest
 from dropbench.db.report.view.view import View
 from dropbench.db.store.store import Store
 from tests.db.report import tables
+from tests.db.report.tables import Values
 
 
 def test_long_layout(filled: View) -> None:
@@ -55,25 +56,21 @@ def test_wide_layout_where_it_fits(filled: View) -> None:
 
 
 def test_numbers_are_aligned(store: Store) -> None:
-    suite = tables.suite(["TREC"])
-    cells = tables.resolve(suite)
-    tables.fill(
-        store,
-        cells,
-        {("none", "TREC"): (80.0, 82.0, 87.0), ("dropkey 0.3", "TREC"): (81.0,), ("dropkey 0.5", "TREC"): (9.5,)},
-    )
-    lines = tables.printed(tables.view(store, cells, suite)).splitlines()
+    values: Values = {
+        ("none", "TREC"): (80.0, 82.0, 87.0),
+        ("dropkey 0.3", "TREC"): (81.0,),
+        ("dropkey 0.5", "TREC"): (9.5,),
+    }
+    lines = tables.printed(tables.filled(store, values, tables.suite(["TREC"]))).splitlines()
     numbers = [re.search(r"\d\.\d\d", line) for line in lines[3:6]]
     assert len({match.start() for match in numbers if match}) == 1
     assert all(numbers)
 
 
 def test_one_column_has_no_sections(store: Store) -> None:
-    suite = tables.suite(["TREC"])
-    cells = tables.resolve(suite)
-    tables.fill(store, cells, tables.values)
+    view = tables.filled(store, of=tables.suite(["TREC"]))
     for width in (80, 120):
-        lines = tables.printed(tables.view(store, cells, suite), width).splitlines()
+        lines = tables.printed(view, width).splitlines()
         assert lines[3].split() == ["none", "83.00", "±", "3.61", "3", "88.40", "−5.40"]
 
 
@@ -97,8 +94,6 @@ def test_bold_on_a_terminal_star_elsewhere(filled: View) -> None:
 @pytest.mark.parametrize("width", [40, 60, 80])
 def test_words_of_labels_never_break(store: Store, width: int) -> None:
     label = "dropkey-of-ours-v2 0.3, as written in a long label"
-    suite = tables.suite(label=label)
-    cells = tables.resolve(suite)
-    tables.fill(store, cells, {(label, "TREC"): (80.0, 82.0, 87.0), ("none", "TREC"): (79.0, 80.0, 81.0)})
-    text = tables.drawn(tables.view(store, cells, suite), width)
+    values: Values = {(label, "TREC"): (80.0, 82.0, 87.0), ("none", "TREC"): (79.0, 80.0, 81.0)}
+    text = tables.drawn(tables.filled(store, values, tables.suite(label=label)), width)
     assert [word for word in label.split() if word not in text] == []

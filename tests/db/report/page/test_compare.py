@@ -15,9 +15,7 @@ def test_trials_with_curves_are_compared_by_the_keys_that_differ(
     store: Store, tmp_path: Path, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr(compare, "points_per_curve", lambda curves: 3)
-    cells = tables.resolve(tables.suite(["TREC"]))
-    written.fill(store, tmp_path, cells, tables.values)
-    view = tables.view(store, cells)
+    view = written.filled(store, tmp_path, of=tables.suite(["TREC"]))
     group = compare.comparison(view, load_training(view, store, tmp_path), store)
     assert group is not None
     assert group.comparison is not None
@@ -33,7 +31,5 @@ def test_trials_with_curves_are_compared_by_the_keys_that_differ(
 
 
 def test_a_single_trial_is_not_compared(store: Store, tmp_path: Path) -> None:
-    cells = tables.resolve(tables.suite(["TREC"]))
-    written.fill(store, tmp_path, cells, {("none", "TREC"): (80.0,)})
-    view = tables.view(store, cells)
+    view = written.filled(store, tmp_path, {("none", "TREC"): (80.0,)}, tables.suite(["TREC"]))
     assert compare.comparison(view, load_training(view, store, tmp_path), store) is None

@@ -21,7 +21,6 @@ from dropbench.db.report.view.view import View
 from dropbench.db.store.store import Store
 from dropbench.harness.runs.run_directory import RunDirectory
 from dropbench.harness.suites.cell import SuiteOptions
-from dropbench.harness.trials.metric import Metric
 from tests.db.report import tables, written
 
 HOSTILE = (
@@ -42,9 +41,7 @@ def runs(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def view(store: Store, runs: Path) -> View:
-    cells = tables.resolve(tables.suite())
-    written.fill(store, runs, cells, tables.values)
-    return tables.view(store, cells)
+    return written.filled(store, runs)
 
 
 def checked(text: str) -> Any:
@@ -101,10 +98,7 @@ def test_a_number_links_to_its_trials(view: View, store: Store, runs: Path) -> N
 
 
 def test_one_column_has_its_numbers_in_columns(store: Store, runs: Path) -> None:
-    suite = tables.suite(["TREC"])
-    cells = tables.resolve(suite)
-    written.fill(store, runs, cells, tables.values)
-    document = checked(page(tables.view(store, cells, suite), store, runs))
+    document = checked(page(written.filled(store, runs, of=tables.suite(["TREC"])), store, runs))
     assert texts(document, "//table[contains(@class, 'results')]//thead//th") == [
         "row", "accuracy ↑", "n", "Δ base", "published", "Δ"
     ]  # fmt: skip
@@ -155,12 +149,10 @@ def test_charts_and_their_numbers(view: View, store: Store, runs: Path) -> None:
 
 
 def test_equal_differences_and_subsets_are_marked(store: Store, runs: Path) -> None:
-    cells = tables.resolve(tables.suite())
-    values = {**tables.values, ("dropkey 0.3", "TREC"): (81.0, 83.0, 88.0)}
-    written.fill(store, runs, cells, values)
-    directory = RunDirectory(runs / cells[0].trials[0].id)
+    view = written.filled(store, runs, {**tables.values, ("dropkey 0.3", "TREC"): (81.0, 83.0, 88.0)})
+    directory = RunDirectory(runs / view.cells["none", "TREC"].seeds[0].id)
     directory.write_result({"metrics": {"test/accuracy": 80.0}, "notes": ["subset: train: 60 rows"]})
-    document = checked(page(with_subsets(tables.view(store, cells), runs), store, runs))
+    document = checked(page(with_subsets(view, runs), store, runs))
     assert texts(document, "//table[contains(@class, 'results')]//thead//th")[1:] == ["TREC (subset) ↑", "MR ↑"]
     assert "+1.00 [equal differences]" in texts(document, "//table[contains(@class, 'results')]//td")
     facts = texts(document, "//dl[@class='pairs']/div")
@@ -230,22 +222,18 @@ def test_analyses_side_by_side(view: View, store: Store, runs: Path) -> None:
 
 @pytest.mark.parametrize("state", ["", "queued", "running", "boom"])
 def test_without_any_number(state: str, store: Store, runs: Path) -> None:
-    cells = tables.resolve(tables.suite())
-    written.fill(store, runs, cells, dict.fromkeys(tables.values, (state,) * 3))
-    document = checked(page(tables.view(store, cells), store, runs))
+    view = written.filled(store, runs, dict.fromkeys(tables.values, (state,) * 3))
+    document = checked(page(view, store, runs))
     shown = {"": "not run", "boom": "failed"}.get(state, state)
     assert shown in texts(document, "//tbody/tr[1]/td[1]")[0]
 
 
 def test_untrusted_text_is_escaped(store: Store, runs: Path) -> None:
-    suite = tables.suite(title=HOSTILE, label=HOSTILE)
-    cells = tables.resolve(suite)
     values = {
         (HOSTILE if row == "dropkey 0.3" else row, column): seeds for (row, column), seeds in tables.values.items()
     }
     values["none", "MR"] = (HOSTILE, HOSTILE, HOSTILE)
-    written.fill(store, runs, cells, values, HOSTILE)
-    view = tables.view(store, cells, suite, Metric("accuracy"))
+    view = written.filled(store, runs, values, tables.suite(title=HOSTILE, label=HOSTILE), HOSTILE)
     text = page(view, store, runs)
     document = checked(text)
     assert len(document.xpath("//script[not(@type)]")) == 2

@@ -9,6 +9,7 @@ import pytest
 from dropbench.db.report.view.ranking import ranking_of
 from dropbench.db.report.view.view import View
 from dropbench.db.store.store import Store
+from dropbench.harness.suites.cell import SuiteOptions
 from dropbench.harness.suites.suite import Suite, parse_suite
 from tests.db.report import tables
 from tests.db.report.tables import Values
@@ -35,17 +36,14 @@ def wide_suite(models: Sequence[str] = ("text-transformer",)) -> Suite:
 
 
 def filled_view(store: Store, suite: Suite) -> View:
-    cells = tables.resolve(suite)
     effects = {"none": 0.0, "dropout": 1.0, "dropkey": 3.0}
     values: Values = {
-        (cell.cell.row, cell.cell.column): [
-            50.0 + 5 * DATA.index(cell.cell.column) + effects[cell.cell.request.regularizer] + seed / 2
-            for seed in range(3)
+        (cell.row, cell.column): [
+            50.0 + 5 * DATA.index(cell.column) + effects[cell.request.regularizer] + seed / 2 for seed in range(3)
         ]
-        for cell in cells
+        for cell in suite.cells(SuiteOptions())
     }
-    tables.fill(store, cells, values)
-    return tables.view(store, cells, suite)
+    return tables.filled(store, values, suite)
 
 
 def test_columns_are_blocks(store: Store) -> None:

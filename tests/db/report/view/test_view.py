@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -18,6 +16,7 @@ from dropbench.harness.suites.cell import SuiteOptions
 from dropbench.harness.trials.metric import Metric
 from dropbench.jobs.queue.request import metric_of
 from tests.db.report import tables
+from tests.db.report.tables import Values
 
 LOSS = Metric("perplexity", higher_is_better=False, unit="")
 
@@ -38,10 +37,8 @@ def test_numbers(filled: View) -> None:
 
 
 def test_lower_can_be_better(store: Store) -> None:
-    cells = tables.resolve(tables.suite(["TREC"]))
-    values: dict[tuple[str, str], Sequence[Any]] = {("none", "TREC"): (3.5,), ("dropkey 0.3", "TREC"): (2.25,)}
-    tables.fill(store, cells, values)
-    view = tables.view(store, cells, tables.suite(["TREC"]), LOSS)
+    values: Values = {("none", "TREC"): (3.5,), ("dropkey 0.3", "TREC"): (2.25,)}
+    view = tables.filled(store, values, tables.suite(["TREC"]), LOSS)
     # The metric's name only matters for what is shown: the values were stored as the suite calls them.
     assert [cell.best for cell in view.column("TREC")] == [False, True, False]
     assert "perplexity ↓" in tables.printed(view)
@@ -49,17 +46,13 @@ def test_lower_can_be_better(store: Store) -> None:
 
 
 def test_a_single_result_is_not_marked_as_best(store: Store) -> None:
-    cells = tables.resolve(tables.suite())
-    tables.fill(store, cells, {("none", "TREC"): (80.0, 81.0, 82.0)})
-    assert not any(cell.best for cell in tables.view(store, cells).cells.values())
+    view = tables.filled(store, {("none", "TREC"): (80.0, 81.0, 82.0)})
+    assert not any(cell.best for cell in view.cells.values())
 
 
 def test_all_tied_results_are_best(store: Store) -> None:
-    cells = tables.resolve(tables.suite(["TREC"]))
-    tables.fill(
-        store, cells, {("none", "TREC"): (80.0,), ("dropkey 0.3", "TREC"): (80.0,), ("dropkey 0.5", "TREC"): (70.0,)}
-    )
-    view = tables.view(store, cells, tables.suite(["TREC"]))
+    values: Values = {("none", "TREC"): (80.0,), ("dropkey 0.3", "TREC"): (80.0,), ("dropkey 0.5", "TREC"): (70.0,)}
+    view = tables.filled(store, values, tables.suite(["TREC"]))
     assert [cell.best for cell in view.column("TREC")] == [True, True, False]
     assert view.cells["dropkey 0.3", "TREC"].delta == 0.0
 
@@ -86,9 +79,8 @@ def test_metric_of_an_analysis() -> None:
 
 
 def test_a_metric_without_direction_has_no_best(store: Store) -> None:
-    cells = tables.resolve(tables.suite(["TREC"]))
-    tables.fill(store, cells, {("none", "TREC"): (3.5,), ("dropkey 0.3", "TREC"): (2.25,)})
-    view = tables.view(store, cells, tables.suite(["TREC"]), Metric("kept", higher_is_better=None, unit=""))
+    values: Values = {("none", "TREC"): (3.5,), ("dropkey 0.3", "TREC"): (2.25,)}
+    view = tables.filled(store, values, tables.suite(["TREC"]), Metric("kept", higher_is_better=None, unit=""))
     assert not any(cell.best for cell in view.column("TREC"))
     text = tables.printed(view)
     assert "kept " in text
@@ -104,7 +96,7 @@ def test_seeds_are_paired_if_some_are_missing(data: st.DataObject) -> None:
     subsets: st.SearchStrategy[list[int]] = st.lists(st.sampled_from(range(6)), unique=True, min_size=1)
     base, ours = data.draw(subsets), data.draw(subsets)
     steps = data.draw(st.lists(st.integers(-50, 50), min_size=6, max_size=6))
-    values: dict[tuple[str, str], Sequence[Any]] = {
+    values: Values = {
         ("none", "TREC"): ["queued" if seed not in base else 1000.0 * seed for seed in range(6)],
         ("dropkey 0.3", "TREC"): ["queued" if seed not in ours else 1000.0 * seed + steps[seed] for seed in range(6)],
     }
