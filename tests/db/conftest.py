@@ -37,10 +37,11 @@ Call = Callable[..., Done]
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty working directory, with default settings."""
+    """An empty working directory, with default settings and a cache of its own."""
     for name in ("DROPBENCH_DB", "DROPBENCH_RUNS", "DROPBENCH_DATA", "DROPBENCH_PLUGINS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -102,19 +103,8 @@ def postgresql() -> Iterator[Callable[[], str]]:
     log = folder / "log"
     with log.open("wb") as out:
         quiet: dict[str, Any] = {"user": user, "stdout": out, "stderr": out, "cwd": folder}
-        make: list[str | Path] = [
-            programs / "initdb",
-            "-D",
-            folder / "data",
-            "-U",
-            "me",
-            "-A",
-            "trust",
-            "-E",
-            "UTF8",
-            "--no-sync",
-        ]
-        subprocess.run(make, check=True, **quiet)
+        make = ["-D", "data", "-U", "me", "-A", "trust", "-E", "UTF8", "--no-sync"]
+        subprocess.run([programs / "initdb", *make], check=True, **quiet)
         options = ["-c", "listen_addresses=", "-c", "fsync=off", "-c", "autovacuum=off"]
         process = subprocess.Popen([programs / "postgres", "-D", folder / "data", "-k", folder, *options], **quiet)
     try:

@@ -143,18 +143,8 @@ def test_invalid_words(filled: Store, words: str, message: str) -> None:
 
 
 KEYS = (
-    "seed",
-    "ratio",
-    "window",
-    "amp",
-    "name",
-    "model",
-    "state",
-    "suite",
-    "accuracy",
-    "dev/accuracy",
-    "data",
-    "nothing",
+    *("seed", "ratio", "window", "amp", "name", "model"),
+    *("state", "suite", "accuracy", "dev/accuracy", "data", "nothing"),
 )
 VALUES = st.one_of(
     st.integers(-5, 12).map(str),
