@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from dropbench.db.store.store import Store
 from dropbench.harness.runs.run_directory import RunDirectory
-from dropbench.harness.settings import Settings
 from tests.db.records import attempt, done
 from tests.db.report import tables
 
@@ -23,31 +22,27 @@ def contains(region: str, text: str) -> str:
     return f"document.querySelector('[data-region={region}]').innerText.includes('{text}')"
 
 
-def test_a_running_trial_is_followed(read: Read, port: int, settings: Settings) -> None:
-    trial = tables.resolve(tables.suite())[3].trials[0]  # "running" in the database
-    directory = RunDirectory.create(settings.runs, trial)
-    directory.write_attempt(1, attempt("running", number=1))
-    with directory.lock() as mine:
+def test_a_running_trial_is_followed(read: Read, port: int, running: RunDirectory) -> None:
+    running.write_attempt(1, attempt("running", number=1))
+    with running.lock() as mine:
         assert mine
-        directory.append_event("train", step=20, steps=80, loss=1.5, lr=0.1)
+        running.append_event("train", step=20, steps=80, loss=1.5, lr=0.1)
         reader = read(f"http://127.0.0.1:{port}/", viewport=PHONE)
         reader.until(contains("working", "20 / 80"))
-        directory.append_event("train", step=60, steps=80, loss=1.25, lr=0.1)
+        running.append_event("train", step=60, steps=80, loss=1.25, lr=0.1)
         reader.until(contains("working", "60 / 80"))
         assert reader.overflow() <= 0
-        reader.page.get_by_role("link", name=trial.id).first.click()
+        reader.page.get_by_role("link", name=running.id).first.click()
         reader.until(contains("trial", "step 60 of 80"))
         reader.draw_charts()
-        directory.append_event("train", step=80, steps=80, loss=1.0, lr=0.1)
+        running.append_event("train", step=80, steps=80, loss=1.0, lr=0.1)
         reader.until(contains("trial", "step 80 of 80"))
         reader.draw_charts()
         assert reader.overflow() <= 0
     assert {url.split("/")[2] for url in reader.requests} == {f"127.0.0.1:{port}"}
 
 
-def test_an_update_keeps_what_the_reader_has_opened_and_sorted(
-    read: Read, port: int, settings: Settings, store: Store
-) -> None:
+def test_an_update_keeps_what_the_reader_has_opened_and_sorted(read: Read, port: int, store: Store) -> None:
     reader: Any = read(f"http://127.0.0.1:{port}/suite?name=mine", viewport=PHONE)
     reader.draw_charts()
     rows = reader.first_column()
@@ -65,7 +60,7 @@ def test_an_update_keeps_what_the_reader_has_opened_and_sorted(
     assert reader.overflow() <= 0
 
 
-def test_trials_are_compared_while_others_run(read: Read, port: int, store: Store, settings: Settings) -> None:
+def test_trials_are_compared_while_others_run(read: Read, port: int, store: Store) -> None:
     reader = read(f"http://127.0.0.1:{port}/suite?name=mine", viewport=PHONE)
     reader.draw_charts()
     box = reader.page.locator("[data-region=plot-compare]")
