@@ -46,17 +46,15 @@ def test_importing_the_commands_is_light() -> None:
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True).stdout == "[]\n"
 
 
-@pytest.mark.parametrize(
-    "words", [["report", "quickstart"], ["compare", "regularizer=none", "regularizer=dropkey"], ["compare", "--rank"]]
-)
-def test_tables_need_no_torch(folder: Path, runs: Path, words: list[str]) -> None:
-    code = "import sys; from dropbench.harness.cli.main import run; code = run(sys.argv[1:]);"
-    code += "print(code, 'torch' in sys.modules)"
+def test_tables_need_no_torch(folder: Path, runs: Path) -> None:
+    lines = ["report quickstart", "compare regularizer=none regularizer=dropkey", "compare --rank"]
+    code = "import sys; from dropbench.harness.cli.main import run;"
+    code += "print([run(line.split()) for line in sys.argv[1:]], 'torch' in sys.modules)"
     done = subprocess.run(
-        [sys.executable, "-c", code, *words], cwd=folder, capture_output=True, text=True,
+        [sys.executable, "-c", code, *lines], cwd=folder, capture_output=True, text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
-    assert done.stdout.splitlines()[-1] == "0 False", done.stderr
+    assert done.stdout.splitlines()[-1] == "[0, 0, 0] False", done.stderr
 
 
 def test_results_as_json(call: Call, runs: Path) -> None:
