@@ -17,11 +17,11 @@ from typing import Any
 from dropbench.db.cli.output import opened, split
 from dropbench.db.queries.results import results as query
 from dropbench.db.queries.results import sort_rows
-from dropbench.db.queries.statistics import DEFAULT_AGGREGATES
 from dropbench.db.reference.merge import opened_with
 from dropbench.db.report.view.build import build_view
 from dropbench.db.report.view.requests import look_up
 from dropbench.db.schema.reference import PREFIX
+from dropbench.db.statistics.seeds import DEFAULT_AGGREGATES
 from dropbench.db.store.store import open_store
 from dropbench.harness.errors import InputError, check_text
 from dropbench.harness.models.catalog import MODELS

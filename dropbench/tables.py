@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dropbench.db.queries.results import METRIC_COLUMNS
-from dropbench.db.queries.statistics import MIN_PAIRS, quantile
 from dropbench.db.report.formats.documents import as_json
 from dropbench.db.report.formats.layout import fitting_grid
 from dropbench.db.report.formats.listing import NEVER_SHARED, results_table
 from dropbench.db.report.page.table import table_of
 from dropbench.db.report.page.templates import render
 from dropbench.db.report.view.view import View
+from dropbench.db.statistics.t_test import MIN_PAIRS, quantile
 from dropbench.db.store.rows import Row
 from dropbench.harness.cli.text_table import to_text
 from dropbench.harness.errors import InputError, unknown_name

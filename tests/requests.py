@@ -15,9 +15,9 @@ from dropbench.harness.trials.trial import Trial, TrialRequest
 from dropbench.jobs.queue.request import Requested, request_suite
 
 
-def named(suite: str, *trials: Trial) -> Request:
-    """Return a request of a suite that names trials, with a row for each."""
-    cells = tuple(_cell(suite, trial) for trial in {trial.id: trial for trial in trials}.values())
+def named(suite: str, *trials: Trial, published: float | tuple[float, float] | None = None) -> Request:
+    """Return a request of a suite that names trials, with a row for each, and with the same published value."""
+    cells = tuple(_cell(suite, trial, published) for trial in {trial.id: trial for trial in trials}.values())
     return Request(
         suite=Heading(name=suite, title="A suite", source="these tests"),
         preset=trials[0].preset,
@@ -28,7 +28,7 @@ def named(suite: str, *trials: Trial) -> Request:
     )
 
 
-def _cell(suite: str, trial: Trial) -> RequestedCell:
+def _cell(suite: str, trial: Trial, published: float | tuple[float, float] | None) -> RequestedCell:
     return RequestedCell(
         suite=suite,
         row=trial.id,
@@ -36,7 +36,7 @@ def _cell(suite: str, trial: Trial) -> RequestedCell:
         metric="accuracy",
         measured=Metric("accuracy"),
         baseline=False,
-        published=None,
+        published=published,
         request=TrialRequest(task=trial.task, data=trial.data.name, model=trial.model, preset=trial.preset),
         seeds=(trial.seed,),
         candidates=(RequestedCandidate(config=trial.config_id, trials=(trial.id,)),),

@@ -1,4 +1,4 @@
-"""Train trials in this process: in one go, or stopped and resumed."""
+"""Make trials, and train them in this process: in one go, or stopped and resumed."""
 
 from __future__ import annotations
 
@@ -9,10 +9,27 @@ from typing import Any
 import pytest
 
 from dropbench.harness.errors import Interrupted
+from dropbench.harness.regularizers.spec import parse_spec
 from dropbench.harness.runs.run_directory import RunDirectory
 from dropbench.harness.settings import Settings
 from dropbench.harness.training.engine import run_trial
-from dropbench.harness.trials.trial import Trial
+from dropbench.harness.trials.task import TASKS
+from dropbench.harness.trials.trial import Trial, TrialRequest
+
+
+def make_trial(
+    regularizer: str = "none", *, task: str = "image-classification", data: str = "digits", model: str = "vit-digits",
+    align: str = "none", seed: int = 3, folders: dict[str, Path] | None = None, **overrides: Any,
+) -> Trial:  # fmt: skip
+    """Make a trial with a regularizer as on the command line, and check it as before it is queued."""
+    spec, kind = parse_spec(regularizer), TASKS.get(task)
+    request = TrialRequest(
+        task=task, data=data, model=model, regularizer=spec.name, params=spec.params, align=align,
+        overrides=overrides, seed=seed,
+    )  # fmt: skip
+    trial = kind.trial_for(request, Settings(folders=folders or {}))
+    kind.check(trial)
+    return trial
 
 
 def run(runs: Path, trial: Trial, stop: Callable[[], bool] = lambda: False, **settings: Any) -> dict[str, Any]:

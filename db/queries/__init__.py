@@ -1,1 +1,1 @@
-"""Results over configurations: groups, aggregates, comparisons, ranks, statistics."""
+"""Results over configurations: groups, comparisons, ranks."""

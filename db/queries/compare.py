@@ -10,13 +10,14 @@ from typing import Any
 
 from sqlalchemy import Connection, Text, cast, select
 
-from dropbench.db.queries.declarations import directed_metric
 from dropbench.db.queries.groups import COLUMNS, GroupKeys, configs, resolve_names, seed_values
 from dropbench.db.queries.marks import VERSIONED, all_versions, mark_text, marks_of, trial_labels
 from dropbench.db.queries.results import sort_key
-from dropbench.db.queries.statistics import paired_t_test, summarize
+from dropbench.db.queries.task_metrics import directed_metric
 from dropbench.db.schema.tables import Configs
 from dropbench.db.statistics.corrections import SIGNIFICANCE, benjamini_hochberg, holm
+from dropbench.db.statistics.seeds import summarize
+from dropbench.db.statistics.t_test import paired_t_test
 from dropbench.db.store import filters
 from dropbench.db.store.rows import Row
 from dropbench.harness.trials.metric import MetricName

@@ -12,14 +12,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, Text, cast, func, select
 
-from dropbench.db.queries.marks import (
-    data_sets,
-    flatten,
-    mark_column,
-    marks_of,
-    result_versions_differ,
-    trial_labels,
-)
+from dropbench.db.queries.marks import data_sets, flatten, mark_column, marks_of, result_versions_differ, trial_labels
 from dropbench.db.schema.reference import ORIGIN
 from dropbench.db.schema.tables import FINAL, Configs, Metrics, Trials
 from dropbench.db.store.filters import Filter, final_names
@@ -65,9 +58,13 @@ class Pool:
 
 @dataclass(frozen=True)
 class Group:
-    """Trials that share a label: final values by name, states, and marks: of the data, or why a trial is skipped."""
+    """Trials that share a label: final values by name, states, and marks: of the data, or why a trial is skipped.
+
+    `config_id` is their configuration, None if they are grouped by other keys.
+    """
 
     label: dict[str, Any]
+    config_id: str | None
     values: defaultdict[str, Pool] = field(default_factory=partial(defaultdict, Pool))
     states: set[str] = field(default_factory=set)
     marks: set[str | None] = field(default_factory=set)
@@ -184,7 +181,8 @@ class Groups:
         group = self.by_key.get(key)
         if group is None:
             label = dict(zip((*self.config_keys, *self.keys.names), (*values, *key[1:]), strict=False))
-            group = self.by_key[key] = Group({name: label[name] for name in self.labels})
+            config_id = None if self.group_by else key[0]
+            group = self.by_key[key] = Group({name: label[name] for name in self.labels}, config_id)
         return group
 
     def mark_alike(self, connection: Connection) -> None:

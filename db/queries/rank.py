@@ -13,17 +13,18 @@ from sqlalchemy import Connection
 
 from dropbench.db.queries import blocks as conditions
 from dropbench.db.queries.blocks import BASELINE, Block, Name, name_of, split_keys
-from dropbench.db.queries.declarations import directed_metric, metrics_of
 from dropbench.db.queries.groups import COLUMNS, GroupKeys, configs, resolve_names
 from dropbench.db.queries.marks import marks_of, result_versions_differ, trial_labels
 from dropbench.db.queries.results import sort_key
-from dropbench.db.queries.statistics import MIN_PAIRS, mean_of, paired_t_test, summarize
+from dropbench.db.queries.task_metrics import directed_metric, metrics_of
 from dropbench.db.schema.connection import reading
 from dropbench.db.schema.tables import Configs
 from dropbench.db.statistics.complete_part import largest_complete
 from dropbench.db.statistics.corrections import holm
 from dropbench.db.statistics.evidence import against_baseline, post_hoc, profiles
 from dropbench.db.statistics.ranks import MIN_BLOCKS, MIN_METHODS, friedman, ranks_of
+from dropbench.db.statistics.seeds import mean_of, summarize
+from dropbench.db.statistics.t_test import MIN_PAIRS, paired_t_test
 from dropbench.db.store import filters
 from dropbench.db.store.rows import Row
 from dropbench.db.store.store import Store

@@ -9,16 +9,17 @@ from typing import Any
 
 from sqlalchemy import Connection, func, select
 
-from dropbench.db.queries.declarations import Published
 from dropbench.db.queries.groups import Group, Groups, Pool, grouped
 from dropbench.db.queries.marks import mark_text
-from dropbench.db.queries.statistics import AGGREGATES, DEFAULT_AGGREGATES, aggregate
 from dropbench.db.schema.connection import reading
 from dropbench.db.schema.tables import FINAL, Configs, Metrics, Trials
+from dropbench.db.statistics.seeds import AGGREGATES, DEFAULT_AGGREGATES, aggregate
 from dropbench.db.store import filters
+from dropbench.db.store.requests import PublishedValues, published_values
 from dropbench.db.store.rows import Row, in_list
 from dropbench.db.store.store import Store
 from dropbench.harness.errors import count_of, unknown_name
+from dropbench.harness.suites.suite import SYNTHETIC
 from dropbench.harness.trials.metric import TEST, MetricName
 
 STATE_PRIORITY = ("failed", "running", "submitted", "queued", "cancelled", "skipped", "succeeded")
@@ -59,7 +60,7 @@ def results(
         ids: only these trials.
         metrics: names, ``accuracy`` for the test set, ``all`` for every final value; default: those of the test set.
         group_by: columns of a configuration, ``suite``, ``seed``, parameters of regularizers, or overrides.
-        aggregates: the aggregates over seeds (`dropbench.db.queries.statistics`).
+        aggregates: the aggregates over seeds (`dropbench.db.statistics.seeds`).
 
     Returns:
         suite, task, data, fingerprint, model, regularizer, params, schedule, align, preset, overrides, result_versions
@@ -78,7 +79,8 @@ def results(
         if ids is not None:
             filter.clauses.append(in_list(connection, Trials.c.id, ids))
         groups = sorted(grouped(connection, filter, group_by, metrics), key=_order)
-    published = Published()
+        suites = set() if group_by else {group.label["suite"] for group in groups} - {None}
+        published = published_values(connection, suites)
     requested = [MetricName.parse(name).label for name in metrics if name != "all"]
     rows = (_rows(group, published, requested, aggregates, grouped=bool(group_by)) for group in groups)
     return list(chain.from_iterable(rows))
@@ -139,17 +141,19 @@ def _curve_rows(
 
 
 def _rows(
-    group: Group, published: Published, requested: Sequence[str], aggregates: Sequence[str], *, grouped: bool
+    group: Group, published: PublishedValues, requested: Sequence[str], aggregates: Sequence[str], *, grouped: bool
 ) -> Iterable[Row]:
+    of_cell = published.get((group.label.get("suite"), group.config_id), {})
     state = min(group.states, key=STATE_PRIORITY.index)
     names = sorted(group.values, key=lambda name: (MetricName.parse(name).split != TEST, name))
     labels: list[str | None] = [MetricName.parse(name).label for name in names] or [*requested] or [None]
     for position, label in enumerate(labels):
-        metric = label if grouped or label else published.metric(group.label["suite"])
+        metric = label or next(iter(of_cell), None)
         values = group.values[names[position]] if names else Pool()
         row = {**group.label, "metric": metric, **_pooled(values, aggregates, grouped=grouped)}
         if not grouped:
-            row["published"] = published.value(group.label, metric)
+            synthetic = group.label["data"].endswith(SYNTHETIC)  # no source measured on generated data
+            row["published"] = None if synthetic else of_cell.get(metric or "")
         yield {**row, "mark": mark_text(group.marks), "state": state}
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import contextlib
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, select, update
@@ -21,6 +22,9 @@ MEMBERS = (
     .subquery("members")
 )
 """The suites of each trial; several requests of a suite may name it."""
+
+PublishedValues = dict[tuple[str | None, str | None], dict[str, float | None]]
+"""Suite and configuration → metric → published value."""
 
 
 def add_requests(connection: Connection, requests: Iterable[Request]) -> int:
@@ -49,9 +53,36 @@ def load_requests(connection: Connection, *clauses: ColumnElement[bool]) -> list
     """
     query = select(Requests.c.id, Requests.c.content).where(*clauses)
     rows = connection.execute(query.order_by(Requests.c.created_at.desc(), Requests.c.id))
-    try:
+    with _damage(connection):
         return [(origin_of(id), _stored(Request.model_validate(content), origin_of(id))) for id, content in rows]
-    except (ValueError, TypeError):  # JSON's and pydantic's
+
+
+def published_values(connection: Connection, suites: Collection[str]) -> PublishedValues:
+    """Return the published values in the cells of suites.
+
+    A metric of a cell without one has None. Of several requests, the newest counts. Raises InputError if the content of
+    a request is damaged.
+    """
+    values: PublishedValues = {}
+    query = select(*Requests.c["id", "suite", "content"]).where(Requests.c.suite.in_(suites))
+    # Plain values: a database may have hundreds of requests, and validation would take most of the time.
+    with _damage(connection):
+        for id, suite, content in connection.execute(query.order_by(Requests.c.created_at.desc(), Requests.c.id)):
+            for cell in content["cells"]:
+                published = cell["published"][0] if isinstance(cell["published"], list) else cell["published"]
+                for candidate in cell["candidates"]:
+                    by_metric = values.setdefault((suite, stored_id(candidate["config"], origin_of(id))), {})
+                    if by_metric.get(cell["metric"]) is None:
+                        by_metric[cell["metric"]] = published
+    return values
+
+
+@contextlib.contextmanager
+def _damage(connection: Connection) -> Iterator[None]:
+    """Report content of a request that is not as it was written."""
+    try:
+        yield
+    except (ValueError, TypeError, LookupError, AttributeError):  # of JSON, pydantic, and plain values
         raise damaged(connection.engine, "damaged value of requests.content") from None
 
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy
 
-from dropbench.db.queries.statistics import summarize
 from dropbench.db.schema.connection import reading
 from dropbench.db.schema.tables import FINAL, Metrics
+from dropbench.db.statistics.seeds import summarize
 from dropbench.db.store.rows import in_list
 from dropbench.db.store.store import Store
 from dropbench.db.tuning.select import Candidate, Selection, evaluate

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dropbench.db.queries.results import final_values
-from dropbench.db.queries.statistics import summarize
+from dropbench.db.statistics.seeds import summarize
+from dropbench.db.statistics.tuning_budget import expected_best
 from dropbench.db.store.store import Store, TrialRow
 from dropbench.harness.suites.request import RequestedCandidate, RequestedCell
 from dropbench.harness.suites.search_space import Params, Sweep
@@ -87,6 +88,20 @@ class Selection:
         score = self.metric.score
         succeeded = [candidate for candidate in self.candidates if candidate.state == "succeeded"]
         return max(succeeded, key=lambda candidate: score(candidate.dev or 0.0), default=None)
+
+    @property
+    def expected_dev(self) -> list[float] | None:
+        """Expected dev score of the best of k candidates, for k = 1 … n (`dropbench.db.statistics.tuning_budget`).
+
+        None if the candidates are not a grid or random, as those of other samplers depend on each other, or if some are
+        not done or lost.
+        """
+        scores = [candidate.dev for candidate in self.candidates if candidate.state == "succeeded"]
+        complete = self.settled and len(scores) == len(self.candidates) > 1
+        if not complete or self.metric is None or self.sweep.search.sampler == "tpe":
+            return None
+        score = self.metric.score
+        return [score(value) for value in expected_best([score(value) for value in scores if value is not None])]
 
 
 def select(cell: RequestedCell, metrics: Sequence[Metric], store: Store) -> Selection:

@@ -18,8 +18,7 @@ from dropbench.harness.seeding import derive, seed_all
 from dropbench.harness.settings import Settings
 from dropbench.harness.training import checkpoint
 from dropbench.harness.training.data_loading import to_device
-from dropbench.harness.training.monte_carlo import monte_carlo
-from dropbench.harness.training.regularization import bind_trial
+from dropbench.harness.training.regularization import bind_trial, monte_carlo
 from dropbench.harness.trials.alignment import num_mc_samples
 from dropbench.harness.trials.task import TASKS, Split
 from dropbench.harness.trials.trial import Trial

@@ -75,19 +75,9 @@ def part_names(name: str) -> list[str]:
 def strengths(name: str) -> set[str]:
     """Return the parameters that say how strong a regularizer or each part of a composition is, if it has one."""
     names = part_names(name)
-    keys = {part: _class(part).strength for part in names}
+    keys = {part: class_of(part).strength for part in names}
     own = {f"{part}.{key}" if len(names) > 1 else key for part, key in keys.items()}
     return own & {*parameters(name)}
-
-
-def tuning_of_class(name: str) -> Mapping[str, Any]:
-    """Return `Regularizer.tuning` of a registered regularizer; raises InputError if it is unknown."""
-    return _class(name).tuning
-
-
-def result_version_of(name: str) -> int:
-    """Return the result version of a single regularizer; raises InputError if it is unknown."""
-    return _class(name).result_version
 
 
 def same_regularizer(first: str, second: str) -> bool:
@@ -150,7 +140,7 @@ def build_regularizer(name: str, /, **params: Any) -> Regularizer:
             schedule = SCHEDULES.entry(str(values.pop("schedule", "constant"))).name
             parts.append(Part(REGULARIZERS.entry(part).name, build_regularizer(part, **values), schedule))
         return Composition(parts)
-    kind = _class(name)
+    kind = class_of(name)
     try:
         return REGULARIZERS.get(name)(**params)
     except ValidationError as error:
@@ -166,7 +156,7 @@ def fields(name: str) -> dict[str, FieldInfo]:
     """Return the parameters of a regularizer with their types; raises InputError if the regularizer is unknown."""
     if len(names := part_names(name)) > 1:
         return {f"{part}.{key}": field for part in names for key, field in fields(part).items()}
-    return {} if REGULARIZERS.entry(name).name == "none" else dict(_class(name).model_fields)
+    return {} if REGULARIZERS.entry(name).name == "none" else dict(class_of(name).model_fields)
 
 
 def describe_parameters(name: str) -> dict[str, dict[str, Any]]:
@@ -182,7 +172,8 @@ def describe_parameters(name: str) -> dict[str, dict[str, Any]]:
     return {key: {"default": value, "help": own[key].description or ""} for key, value in defaults.items()}
 
 
-def _class(name: str) -> type[Regularizer]:
+def class_of(name: str) -> type[Regularizer]:
+    """Return the class of a single regularizer, registered or a preset; raise InputError if it is none."""
     factory = REGULARIZERS.get(name)
     # A preset is a `partial` of its class.
     kind = factory.func if isinstance(factory, partial) else factory

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
 from dropbench.harness.regularizers import REGULARIZERS
@@ -38,12 +37,7 @@ def _complete(trial: dict[str, Any]) -> dict[str, Any]:
 
 
 def _card_fields(name: str) -> dict[str, Any]:
-    spec = parse_spec(_card_spec(name))
+    card = find_card(name)
+    spec = parse_spec(card.spec(name) if card else name)
     schedule = {"schedule": spec.schedule} if spec.schedule else {}
     return {"regularizer": spec.name, "params": spec.params, **schedule}
-
-
-@cache
-def _card_spec(name: str) -> str:
-    card = find_card(name)
-    return card.spec(name) if card else name

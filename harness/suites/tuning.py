@@ -8,7 +8,7 @@ from typing import Any
 from dropbench.harness.errors import InputError
 from dropbench.harness.regularizers import REGULARIZERS
 from dropbench.harness.regularizers.cards import find_card
-from dropbench.harness.regularizers.spec import tuning_of_class
+from dropbench.harness.regularizers.spec import class_of
 from dropbench.harness.suites.search_space import RECIPE_PREFIX, Search, Sweep, sweep_for
 from dropbench.harness.trials.task import spec_of
 from dropbench.harness.trials.trial import TrialRequest
@@ -57,4 +57,4 @@ def declared_tuning(regularizer: str) -> Mapping[str, Any]:
     if regularizer not in REGULARIZERS:  # a composition, or a name that the trial will refuse
         return {}
     card = find_card(regularizer)
-    return card.tuning if card is not None and card.tuning else tuning_of_class(regularizer)
+    return card.tuning if card is not None and card.tuning else class_of(regularizer).tuning

@@ -19,8 +19,7 @@ from dropbench.harness.settings import Settings
 from dropbench.harness.training import checkpoint
 from dropbench.harness.training.data_loading import SplitBatches
 from dropbench.harness.training.effect import require_effect
-from dropbench.harness.training.monte_carlo import monte_carlo
-from dropbench.harness.training.regularization import drop_nothing
+from dropbench.harness.training.regularization import drop_nothing, monte_carlo
 from dropbench.harness.training.train_state import TrainState
 from dropbench.harness.training.trainer import Trainer
 from dropbench.harness.trials.alignment import base_trial

@@ -1,14 +1,15 @@
-"""A trial's regularizer: bind it to the model, compute the loss that it changes, and turn it off."""
+"""A trial's regularizer: bind it to the model, compute the loss that it changes, average it, and turn it off."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor, nn
 
 from dropbench.harness.errors import UnsuitableError
-from dropbench.harness.models.regularize import DEFAULT_KINDS, Report, bind, sites
+from dropbench.harness.models.regularize import DEFAULT_KINDS, Report, bind, set_on_sites, sites
 from dropbench.harness.regularizers.base import Regularizer, Site
 from dropbench.harness.regularizers.passes import Passes, loss_of_passes
 from dropbench.harness.trials.task import Task
@@ -27,6 +28,17 @@ def drop_nothing(model: nn.Module) -> None:
     for site in sites(model):
         for part in (site, *site.parts):
             part.ratio = part.scheduled_ratio = 0.0
+
+
+@contextmanager
+def monte_carlo(model: nn.Module, mc_samples: int) -> Iterator[None]:
+    """Evaluate a model with its mean attention weights over `mc_samples` masks in the context (DropKey, Table 4).
+
+    Masks are sampled per forward pass and site, from torch's default generator. With 0 samples nothing changes.
+    """
+    averaged_sites = [site for site in sites(model) if site.regularizer is not None]
+    with set_on_sites(averaged_sites, "mc_samples", mc_samples):
+        yield
 
 
 def check_objective(regularizer: Regularizer, task: type[Task], name: str) -> None:

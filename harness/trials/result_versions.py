@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dropbench.harness.errors import InputError
 from dropbench.harness.models.catalog import MODELS
-from dropbench.harness.regularizers.spec import part_names, result_version_of
+from dropbench.harness.regularizers.spec import class_of, part_names
 from dropbench.harness.trials.task import spec_of
 from dropbench.harness.trials.trial import Trial
 
@@ -35,7 +35,7 @@ def item_version(item: str) -> int:
     if kind == "task":
         return spec_of(name).result_version
     if kind == "regularizer":
-        return result_version_of(name)
+        return class_of(name).result_version
     if kind == "model" and name in MODELS:  # a task may build its models itself
         return int(MODELS.entry(name).facts.get("result_version", 1))
     return ENGINE if kind == "engine" else 1

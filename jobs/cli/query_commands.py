@@ -81,10 +81,10 @@ def results(
     """Query metrics averaged over seeds: one row per suite, configuration and metric."""
     from dropbench.db.queries.results import curves, explain_empty, pivot, sort_rows
     from dropbench.db.queries.results import results as query
-    from dropbench.db.queries.statistics import DEFAULT_AGGREGATES
     from dropbench.db.reference.describe import describe
     from dropbench.db.reference.merge import opened_with
     from dropbench.db.report.formats.listing import results_table
+    from dropbench.db.statistics.seeds import DEFAULT_AGGREGATES
     from dropbench.jobs.queue.reconcile import refresh
 
     if curve is not None and (metric or wide):

@@ -8,7 +8,7 @@ from statistics import stdev
 
 import numpy as np
 
-from dropbench.db.queries.paired_examples import mcnemar, paired_bootstrap
+from dropbench.db.statistics.paired_examples import mcnemar, paired_bootstrap
 from dropbench.harness.errors import InputError
 from dropbench.jobs.predictions.scores import ExampleScores, Floats
 from dropbench.jobs.predictions.sides import Side

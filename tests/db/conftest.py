@@ -9,77 +9,19 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from sqlalchemy import select
 
-from dropbench.db.schema.connection import reading
-from dropbench.db.schema.tables import METADATA
 from dropbench.db.store.store import Store, open_store
 from dropbench.harness.cli.main import run
-from dropbench.harness.regularizers.spec import RegularizerSpec
-from dropbench.harness.runs.run_directory import RunDirectory
-from dropbench.harness.suites.request import write_request
 from dropbench.harness.trials import plugins
 from dropbench.harness.trials.plugins import load_plugins
 from dropbench.harness.trials.task import TASKS
-from dropbench.harness.trials.trial import DataRef, Trial
 from tests.jobs.workplace import PLUGIN
 from tests.patience import PATIENCE, wait
-from tests.requests import named
-
-STARTED, ENDED = "2026-01-02T03:04:05.000+00:00", "2026-01-02T03:05:05.000+00:00"
-
-
-def _trial(seed: int = 0, *, ratio: float = 0.3, data: str = "trec", **fields: Any) -> Trial:
-    values: dict[str, Any] = {
-        "task": "text-classification",
-        "data": DataRef(name=data, fingerprint="0123456789ab"),
-        "model": "text-transformer",
-        "regularizer": RegularizerSpec(name="dropkey", params={"ratio": ratio, "window": 1}),
-        "preset": "mini",
-        "recipe": {"epochs": 2, "lr": 0.001},
-    }
-    return Trial(**{**values, **fields}, seed=seed)
-
-
-def _directory(
-    runs: Path,
-    trial: Trial,
-    *,
-    attempts: Sequence[Mapping[str, Any]] = (),
-    metrics: Mapping[str, Any] | None = None,
-    suites: Iterable[str] = (),
-    losses: Sequence[float] = (),
-) -> RunDirectory:
-    directory = RunDirectory.create(runs, trial)
-    for suite in suites:
-        write_request(runs, named(suite, trial))
-    for step, loss in enumerate(losses):
-        directory.append_event("train", step=step, loss=loss, lr=0.01)
-    for number, content in enumerate(attempts, 1):
-        directory.write_attempt(number, dict(content))
-    if metrics is not None:
-        directory.write_result({"metrics": dict(metrics), "format": 1})
-    return directory
-
-
-def _attempt(state: str, cause: str | None = None, **fields: Any) -> dict[str, Any]:
-    ended = None if state == "running" else ENDED
-    return {"state": state, "cause": cause, "started_at": STARTED, "ended_at": ended, "host": "here", **fields}
-
-
-def _dump(store: Store, *without: str) -> dict[str, set[tuple[Any, ...]]]:
-    """Return every row of every table except `without`."""
-    with reading(store.engine) as connection:
-        return {
-            table.name: {tuple(map(repr, row)) for row in connection.execute(select(table))}
-            for table in METADATA.sorted_tables
-            if table.name not in without
-        }
 
 
 class Done(NamedTuple):
@@ -95,10 +37,11 @@ Call = Callable[..., Done]
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty working directory, with default settings."""
+    """An empty working directory, with default settings and a cache of its own."""
     for name in ("DROPBENCH_DB", "DROPBENCH_RUNS", "DROPBENCH_DATA", "DROPBENCH_PLUGINS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -116,12 +59,6 @@ def call(folder: Path, capsys: pytest.CaptureFixture[str]) -> Call:
     return run_it
 
 
-@pytest.fixture(scope="session")
-def make_trial() -> Callable[..., Trial]:
-    """(seed, ratio, data, **fields) → a trial."""
-    return _trial
-
-
 @pytest.fixture
 def tiny_task() -> Iterator[None]:
     """The plug-in of `tests.jobs.tiny_task`, which makes trials without any data."""
@@ -129,24 +66,6 @@ def tiny_task() -> Iterator[None]:
     yield
     # Other tests go through all that is registered.
     del TASKS._entries["tiny"], plugins._loaded[str(PLUGIN)]
-
-
-@pytest.fixture(scope="session")
-def make_directory() -> Callable[..., RunDirectory]:
-    """(runs, trial, attempts, metrics, suites, losses) → a run directory as a worker leaves it."""
-    return _directory
-
-
-@pytest.fixture(scope="session")
-def attempt() -> Callable[..., dict[str, Any]]:
-    """(state, cause, **fields) → the content of an attempt file."""
-    return _attempt
-
-
-@pytest.fixture(scope="session")
-def dump() -> Callable[..., dict[str, set[tuple[Any, ...]]]]:
-    """(store, *without) → all rows by table."""
-    return _dump
 
 
 @pytest.fixture(scope="session")
@@ -184,19 +103,8 @@ def postgresql() -> Iterator[Callable[[], str]]:
     log = folder / "log"
     with log.open("wb") as out:
         quiet: dict[str, Any] = {"user": user, "stdout": out, "stderr": out, "cwd": folder}
-        make: list[str | Path] = [
-            programs / "initdb",
-            "-D",
-            folder / "data",
-            "-U",
-            "me",
-            "-A",
-            "trust",
-            "-E",
-            "UTF8",
-            "--no-sync",
-        ]
-        subprocess.run(make, check=True, **quiet)
+        make = ["-D", "data", "-U", "me", "-A", "trust", "-E", "UTF8", "--no-sync"]
+        subprocess.run([programs / "initdb", *make], check=True, **quiet)
         options = ["-c", "listen_addresses=", "-c", "fsync=off", "-c", "autovacuum=off"]
         process = subprocess.Popen([programs / "postgres", "-D", folder / "data", "-k", folder, *options], **quiet)
     try:

@@ -11,44 +11,16 @@ from hypothesis import strategies as st
 from tests.fuzz.hostile import TEXTS, call, texts
 
 KEYS = (
-    "state",
-    "suite",
-    "seed",
-    "task",
-    "data",
-    "model",
-    "regularizer",
-    "ratio",
-    "lr",
-    "accuracy",
-    "dev/accuracy",
-    "x",
-)
+    "state", "suite", "seed", "task", "data", "model", "regularizer", "ratio", "lr", "accuracy", "dev/accuracy", "x"
+)  # fmt: skip
 COMPARISONS = ("=", "!=", "<", "<=", ">", ">=", "~")
 LISTS = (
-    "ratio=",
-    "window=",
-    "set.lr=",
-    "schedule=",
-    "sampler=",
-    "candidates=",
-    "lr=",
-    "model.",
-    "tiny=",
-    "trec=",
+    "ratio=", "window=", "set.lr=", "schedule=", "sampler=", "candidates=", "lr=", "model.", "tiny=", "trec=",
     "dropkey:",
-)
+)  # fmt: skip
 OPTIONS = {
     "report": (
-        "--preset",
-        "--seeds",
-        "--data",
-        "--model",
-        "--regularizer",
-        "--set",
-        "--weights",
-        "--sweep",
-        "--search",
+        "--preset", "--seeds", "--data", "--model", "--regularizer", "--set", "--weights", "--sweep", "--search"
     ),
     "results": ("--group-by", "--aggregate", "--metric", "--curve", "--every", "--sort", "--limit"),
     "status": ("--usage",),
@@ -57,23 +29,14 @@ OPTIONS = {
     "gc": ("--older-than",),
     "logs": (),
     "compare": ("--metric", "--by", "--examples", "--limit"),
-}
+}  # fmt: skip
 FIRST = {
-    "report": ["tiny.yaml"],
-    "list": ["models"],
-    "analyze": ["tiny.yaml"],
-    "compare": ["--rank"],
-    "gc": ["--dry-run"],
-}
+    "report": ["tiny.yaml"], "list": ["models"], "analyze": ["tiny.yaml"], "compare": ["--rank"], "gc": ["--dry-run"]
+}  # fmt: skip
 SETTINGS = ("DATA", "RUNS", "PLUGINS", "NUM_WORKERS", "BACKEND", "TRACKERS")
 READING = (
-    ["status"],
-    ["results"],
-    ["report", "tiny.yaml"],
-    ["list", "data"],
-    ["compare", "--rank"],
-    ["gc", "--dry-run"],
-)
+    ["status"], ["results"], ["report", "tiny.yaml"], ["list", "data"], ["compare", "--rank"], ["gc", "--dry-run"]
+)  # fmt: skip
 SCHEMES = ("sqlite", "sqlite+pysqlite", "postgresql+psycopg", "mysql", "x", "")
 SERVERS = ("//", "///", "//127.0.0.1:1/", "//u:p@127.0.0.1:1/", "//127.0.0.1:x/", "//127.0.0.1:99999/", "//[::1/", ":")
 INSIDE = [text for text in TEXTS if "/" not in text]

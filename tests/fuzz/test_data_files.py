@@ -19,21 +19,8 @@ SETS = (
     "text",
 )  # fmt: skip
 BYTES = (
-    b"\xff",
-    b"\0",
-    b"\t",
-    b"\n",
-    b"\r\n",
-    b"\n\n",
-    b",",
-    b'"',
-    b"{",
-    b"[",
-    b"9" * 5000,
-    b"-1 ",
-    b"nan ",
-    b"\xe2\x80",
-)
+    b"\xff", b"\0", b"\t", b"\n", b"\r\n", b"\n\n", b",", b'"', b"{", b"[", b"9" * 5000, b"-1 ", b"nan ", b"\xe2\x80"
+)  # fmt: skip
 MAX_BYTES = 20_000_000
 
 fuzzed = settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow], print_blob=False)

@@ -34,11 +34,10 @@ def site_with(
     regularizer: Regularizer | None, *, grid: tuple[int, int] | None = None, prefix: int = 0, ratio: float | None = None
 ) -> Site:
     """Return a site with a regularizer; `ratio` overrides the regularizer's."""
-    site = Site("attention", "encoder-self", 0, 1, 2, grid=grid, num_prefix_tokens=prefix, regularizer=regularizer)
-    if ratio is not None:
-        site.ratio = ratio
-    elif regularizer is not None:
-        site.ratio = regularizer.ratio_at(site, constant)
+    site = Site("attention", "encoder-self", 0, 1, 2, grid=grid, num_prefix_tokens=prefix)
+    if regularizer is not None:
+        regularizer.bind_to(site, constant)
+    site.ratio = site.ratio if ratio is None else ratio
     return site
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from dropbench.harness import registry
 from dropbench.harness.errors import InputError
-from dropbench.harness.registry import Registry, load
+from dropbench.harness.registry import Registry
 
 
 def test_names_aliases_and_order() -> None:
@@ -73,21 +73,6 @@ def test_unknown_names_are_answered_with_the_nearest() -> None:
         things.get("dropky")
     with pytest.raises(InputError, match="unknown thing 'zebra': known: dropkey, dropkey-block"):
         things.entry("zebra")
-
-
-@pytest.mark.parametrize(
-    ("target", "error"),
-    [("fractions", ValueError), ("no_such_module:x", ImportError), ("fractions:Nothing", AttributeError)],
-)
-def test_targets_that_cannot_be_loaded(target: str, error: type[Exception]) -> None:
-    with pytest.raises(error):
-        load(target)
-
-
-def test_a_module_that_may_not_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "fractions", None)
-    with pytest.raises(ImportError):
-        load("fractions:Fraction")
 
 
 @pytest.mark.parametrize(

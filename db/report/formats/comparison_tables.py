@@ -9,11 +9,11 @@ from typing import Any
 
 from dropbench.db.queries.blocks import BASELINE
 from dropbench.db.queries.rank import Ranking
-from dropbench.db.queries.statistics import EQUAL
 from dropbench.db.report.formats.listing import format_value, needs_fingerprint, results_table
 from dropbench.db.report.formats.noise import Noise, noise_lines, significant
 from dropbench.db.report.formats.numbers import SIGNIFICANT
 from dropbench.db.statistics.evidence import ZONE
+from dropbench.db.statistics.t_test import EQUAL
 from dropbench.db.store.rows import Row
 from dropbench.harness.cli.text_table import TextTable
 from dropbench.harness.regularizers import REGULARIZERS

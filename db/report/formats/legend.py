@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from dropbench.db.queries.statistics import EQUAL, MIN_PAIRS, TOO_FEW
 from dropbench.db.report.formats.noise import Noise, noise_lines, significant
 from dropbench.db.report.formats.numbers import SIGNIFICANT, format_metric
 from dropbench.db.report.view.cells import CellResult
 from dropbench.db.report.view.notes import lost_candidates, progress_text, recipe_lines, selection_lines
 from dropbench.db.report.view.view import View, baselines
+from dropbench.db.statistics.t_test import EQUAL, MIN_PAIRS, TOO_FEW
 
 
 def incomplete(result: CellResult) -> str | None:

@@ -11,8 +11,8 @@ from typing import Any
 import typer
 
 from dropbench.db.queries.results import METRIC_COLUMNS, results
-from dropbench.db.queries.statistics import AGGREGATES
 from dropbench.db.report.formats.writers import to_json
+from dropbench.db.statistics.seeds import AGGREGATES
 from dropbench.db.store.rows import Row
 from dropbench.db.store.store import Store
 from dropbench.harness.cli.table import print_table

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from dropbench.db.queries.statistics import MIN_PAIRS
 from dropbench.db.statistics.corrections import SIGNIFICANCE
+from dropbench.db.statistics.t_test import MIN_PAIRS
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dropbench.db.queries.statistics import EQUAL
 from dropbench.db.report.formats.noise import significant
 from dropbench.db.report.view.cells import CellResult
+from dropbench.db.statistics.t_test import EQUAL
 from dropbench.harness.trials.metric import Metric
 
 MINUS = "−"

@@ -248,11 +248,8 @@ def _layer(mark: Spec, encoding: Spec, *filters: str) -> Spec:
 
 def _seeds(mark: Spec, encoding: Spec, *filters: str) -> Spec:
     """Return a point per seed."""
-    return {
-        "transform": [*({"filter": condition} for condition in filters), *SEEDS],
-        "mark": mark,
-        "encoding": encoding,
-    }
+    layer = _layer(mark, encoding, *filters)
+    return {**layer, "transform": [*layer.get("transform", ()), *SEEDS]}
 
 
 def _hover(encoding: Spec, tooltip: list[Spec], *filters: str) -> Spec:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dropbench.db.queries.blocks import BASELINE
-from dropbench.db.queries.statistics import MIN_PAIRS
 from dropbench.db.report.figures.critical_difference import critical_difference_diagram
 from dropbench.db.report.formats.comparison_tables import ranking_table
 from dropbench.db.report.formats.layout import column_label
@@ -16,6 +15,7 @@ from dropbench.db.report.page.limits import Limits
 from dropbench.db.report.view.cells import CellResult
 from dropbench.db.report.view.ranking import ranking_of
 from dropbench.db.report.view.view import View, baselines, pairs
+from dropbench.db.statistics.t_test import MIN_PAIRS
 from dropbench.harness.regularizers.spec import spec_label
 from dropbench.harness.trials.metric import Metric
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from dropbench.db.schema.reference import Origin
-from dropbench.db.tuning.budget import expected_dev
 from dropbench.db.tuning.select import Candidate, Selection
 from dropbench.harness.suites.request import RequestedCell
 from dropbench.harness.suites.search_space import Params
@@ -63,7 +62,7 @@ class CellResult:
             both have (`paired` counts them), or the difference of the means if they share none. None for the baseline.
         interval, p_value: 95 % confidence interval and p-value of `delta` by a paired t-test, or None.
         p_holm, p_bh: the p-value corrected for all differences of the table (Holm, Benjamini-Hochberg).
-        no_interval: why there is no interval (`dropbench.db.queries.statistics`); None if there is one, or no `delta`.
+        no_interval: why there is no interval (`dropbench.db.statistics.t_test`); None if there is one, or no `delta`.
         published, published_std: the values printed in the source.
         result_versions: the result versions of its trials that are not 1 (`Trial.result_versions_text`).
         delta_published: mean − published; None on synthetic data, which the source did not use.
@@ -114,8 +113,8 @@ class CellResult:
 
     @property
     def expected_dev(self) -> list[float] | None:
-        """Expected dev score over the number of candidates (`dropbench.db.tuning.budget`)."""
-        return expected_dev(self.selection) if self.selection is not None else None
+        """Expected dev score over the number of candidates (`Selection.expected_dev`)."""
+        return self.selection.expected_dev if self.selection is not None else None
 
     @property
     def averaged(self) -> list[SeedResult]:

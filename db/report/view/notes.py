@@ -62,7 +62,7 @@ def selection_lines(view: View) -> list[str]:
     """Return one line per selection criterion, a legend of the letters, and the budgets of a tuned preset."""
     metrics: dict[str, dict[str, None]] = {}  # of each source of candidates
     keys: set[str] = set()
-    tuned = is_tuned(view)
+    tuned = view.request.tuned  # each row has as many candidates
     for selection in (result.selection for result in view.cells.values() if result.selection is not None):
         sweep = selection.sweep
         source = "each row's candidates" if tuned else f"{_search_text(sweep.search)} {sweep}"
@@ -77,11 +77,6 @@ def selection_lines(view: View) -> list[str]:
     ]
     letters = ", ".join(f"{letter}: {key}" for key, letter in LETTERS.items() if key in keys)
     return [*lines, *filter(None, [letters]), *([_budget_line(view)] if tuned else [])]
-
-
-def is_tuned(view: View) -> bool:
-    """Return whether the preset of a view gives each row candidates."""
-    return view.request.tuned
 
 
 def _budget_line(view: View) -> str:

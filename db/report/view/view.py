@@ -9,11 +9,12 @@ from dataclasses import asdict, dataclass, field, replace
 from dropbench.db.queries.blocks import condition_versions
 from dropbench.db.queries.marks import differing_versions, libraries_differ, libraries_of, outdated_notes
 from dropbench.db.queries.results import final_values
-from dropbench.db.queries.statistics import paired_t_test, summarize
 from dropbench.db.report.view.cells import CellResult, CellTrials, SeedResult
 from dropbench.db.schema.connection import reading
 from dropbench.db.schema.reference import ORIGINS
 from dropbench.db.statistics.corrections import benjamini_hochberg, holm
+from dropbench.db.statistics.seeds import summarize
+from dropbench.db.statistics.t_test import paired_t_test
 from dropbench.db.store.store import Store, TrialRow
 from dropbench.harness.suites.request import Heading, Request
 from dropbench.harness.suites.suite import SYNTHETIC

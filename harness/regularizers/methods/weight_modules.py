@@ -118,25 +118,10 @@ class OrthogonalityPenalty(WeightModule):
             return None
         rows = weight if weight.shape[0] <= weight.shape[1] else weight.T
         # Normalizing the products instead of the rows touches n² numbers instead of all of the weight.
-        products: Tensor = _Gram.apply(rows)  # type: ignore[no-untyped-call]
+        products = rows @ rows.T
         norms = products.diagonal().clamp_min(torch.finfo(products.dtype).tiny).rsqrt()
         cosines = products * norms[:, None] * norms
         return self.penalized_site.ratio * (cosines - torch.eye(len(rows)).to(cosines)).square().mean()
-
-
-class _Gram(torch.autograd.Function):
-    """Products of all pairs of rows: x (n, m) → x xᵀ. Its gradient is one matrix product instead of autograd's two."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        return x @ x.T
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        (x,) = ctx.saved_tensors
-        product: Tensor = (gradient + gradient.T) @ x
-        return product
 
 
 class DropGenerator(SiteModule):

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,15 +13,16 @@ from dropbench.db.store.run_record import RunRecord
 from dropbench.db.store.store import Store
 from dropbench.harness.regularizers.spec import RegularizerSpec
 from dropbench.harness.trials.trial import Trial
+from tests.db.records import done, make_trial
 from tests.requests import named
 
-Make = Callable[..., Trial]
 NONE = RegularizerSpec(name="none")
 BEFORE, AFTER = {0: 80.0, 1: 82.0, 2: 84.0, 3: 90.0}, {0: 81.0, 1: 84.5, 2: 84.0, 7: 70.0}
 
 
-def done(trial: Trial, value: float) -> RunRecord:
-    return RunRecord(trial, "succeeded", None, [], [("test/accuracy", -1, value), ("test/x", -1, -value)])
+def both(trial: Trial, value: float) -> RunRecord:
+    """Return the record of a trial with a metric that has a direction, and one that has none."""
+    return done(trial, value, ("test/x", -1, -value))
 
 
 def compare_words(store: Store, old: str, new: str, *metrics: str) -> list[dict[str, Any]]:
@@ -31,11 +31,11 @@ def compare_words(store: Store, old: str, new: str, *metrics: str) -> list[dict[
 
 
 @pytest.fixture
-def filled(store: Store, make_trial: Make) -> Store:
+def filled(store: Store) -> Store:
     for data in ("trec", "mr"):
-        store.record([done(make_trial(seed, data=data, regularizer=NONE), v) for seed, v in BEFORE.items()])
-        store.record([done(make_trial(seed, data=data), value) for seed, value in AFTER.items()])
-    store.record([done(make_trial(0, data="cr"), 50.0)])
+        store.record([both(make_trial(seed, data=data, regularizer=NONE), v) for seed, v in BEFORE.items()])
+        store.record([both(make_trial(seed, data=data), value) for seed, value in AFTER.items()])
+    store.record([both(make_trial(0, data="cr"), 50.0)])
     trials = store.trials(list(store.states())).values()
     old = [trial for trial in trials if trial.regularizer == NONE]
     store.add_requests([named("old", *old), named("new", *(trial for trial in trials if trial not in old))])
@@ -83,13 +83,13 @@ def test_seeds_that_nobody_shares_leave_the_difference_of_means(filled: Store) -
     assert (row["change"], row["pairs"], row["low"]) == (87.0 - 81.0, 0, None)
 
 
-def test_a_verdict_says_how_certain_it_is(store: Store, make_trial: Make) -> None:
+def test_a_verdict_says_how_certain_it_is(store: Store) -> None:
     """Holm's correction counts all comparisons of the table whose metric has a direction."""
     changes = {"trec": (1.0, 1.1, 1.2), "mr": (1.0, 1.5, 2.0), "cr": (-1.0, 1.0, 2.0), "subj": (-1.0, -1.0, -1.0)}
     for data, values in changes.items():
         for seed, change in enumerate(values):
-            store.record([done(make_trial(seed, data=data, regularizer=NONE), 80.0)])
-            store.record([done(make_trial(seed, data=data), 80.0 + change)])
+            store.record([both(make_trial(seed, data=data, regularizer=NONE), 80.0)])
+            store.record([both(make_trial(seed, data=data), 80.0 + change)])
     rows = {row["data"]: row for row in compare_words(store, "regularizer=none", "not regularizer=none", "accuracy")}
     assert {data: row["verdict"] for data, row in rows.items()} == {
         "trec": "better", "mr": "better, uncorrected", "cr": "better, within noise", "subj": "worse, untested",
@@ -103,12 +103,12 @@ def test_a_verdict_says_how_certain_it_is(store: Store, make_trial: Make) -> Non
     assert {(row["p_holm"], row["verdict"]) for row in unknown} == {(None, None)}
 
 
-def test_what_both_have_values_of_is_matched(store: Store, make_trial: Make) -> None:
+def test_what_both_have_values_of_is_matched(store: Store) -> None:
     """Equal ratios are paired although the regularizers differ; windows are ignored, as none occurs on both sides."""
     for ratio in (0.1, 0.2):
         for name, window in (("dropkey", 2), ("dropout", 3)):
             spec = RegularizerSpec(name=name, params={"ratio": ratio, "window": window})
-            store.record([done(make_trial(0, regularizer=spec), ratio * window)])
+            store.record([both(make_trial(0, regularizer=spec), ratio * window)])
     rows = compare_words(store, "regularizer=dropkey", "regularizer=dropout", "accuracy")
     assert [row["params"] for row in rows] == [{"ratio": 0.1}, {"ratio": 0.2}]
     assert rows[0]["old"] == {"regularizer": "dropkey", "window": 2}
@@ -119,15 +119,15 @@ def test_what_both_have_values_of_is_matched(store: Store, make_trial: Make) -> 
     ]
 
 
-def test_a_recipe_that_changed_is_told(store: Store, make_trial: Make) -> None:
+def test_a_recipe_that_changed_is_told(store: Store) -> None:
     first, second = make_trial(0), make_trial(0, recipe={"epochs": 3, "lr": 0.001})
-    store.record([done(first, 1.0), done(second, 2.0)])
+    store.record([both(first, 1.0), both(second, 2.0)])
     store.add_requests([named("a", first), named("b", second)])
     (row,) = compare_words(store, "a", "b", "accuracy")
     assert (row["old"], row["new"]) == ({"recipe.epochs": "2"}, {"recipe.epochs": "3"})
 
 
-def test_what_has_no_result_is_there(store: Store, make_trial: Make) -> None:
+def test_what_has_no_result_is_there(store: Store) -> None:
     trials = [make_trial(0), make_trial(1), make_trial(0, data="mr")]
     store.enqueue(trials, [named("a", trials[0]), named("b", *trials[1:])])
     rows = compare_words(store, "a", "b")

@@ -20,11 +20,11 @@ from dropbench.db.store.rows import Row
 from dropbench.db.store.store import Store
 from dropbench.harness.files import write_json
 from dropbench.harness.regularizers.spec import RegularizerSpec
-from dropbench.harness.runs.run_directory import RunDirectory
 from dropbench.harness.suites.cell import SuiteOptions
 from dropbench.harness.suites.suite import load_suite
 from dropbench.harness.trials.trial import Trial
 from dropbench.jobs.queue.request import make_request
+from tests.db.records import attempt, make_directory, make_trial
 
 if TYPE_CHECKING:
     from tests.db.conftest import Call
@@ -43,9 +43,7 @@ presets:
 
 
 @pytest.fixture
-def write(
-    folder: Path, make_trial: Callable[..., Trial], make_directory: Callable[..., RunDirectory], attempt: Any
-) -> Callable[..., Trial]:
+def write(folder: Path) -> Callable[..., Trial]:
     """(seed, environment, **fields) → a trial with a result and the content of its ``environment.json``, if any."""
 
     def one(seed: int, environment: Any, **fields: Any) -> Trial:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -15,9 +15,8 @@ from dropbench.db.store.run_record import RunRecord
 from dropbench.db.store.store import Store
 from dropbench.harness.errors import InputError
 from dropbench.harness.regularizers.spec import RegularizerSpec
-from dropbench.harness.trials.trial import Trial
+from tests.db.records import done, make_trial
 
-Make = Callable[..., Trial]
 NAMES = ("none", "dropkey", "dropout")
 
 
@@ -25,18 +24,15 @@ def spec(name: str, ratio: float = 0.3) -> RegularizerSpec:
     return RegularizerSpec(name=name, params={} if name == "none" else {"ratio": ratio})
 
 
-def done(trial: Trial, value: float) -> RunRecord:
-    return RunRecord(trial, "succeeded", None, [], [("test/accuracy", -1, value), ("test/seconds", -1, 1.0)])
+def record(store: Store, data: str, values: Iterable[tuple[str, float]]) -> None:
+    seconds = ("test/seconds", -1, 1.0)
+    store.record([done(make_trial(0, data=data, regularizer=spec(name)), value, seconds) for name, value in values])
 
 
-def record(store: Store, make_trial: Make, data: str, values: Iterable[tuple[str, float]]) -> None:
-    store.record([done(make_trial(0, data=data, regularizer=spec(name)), value) for name, value in values])
-
-
-def test_ranks_and_improvements(store: Store, make_trial: Make) -> None:
+def test_ranks_and_improvements(store: Store) -> None:
     blocks = {"trec": (80.0, 84.0, 82.0), "mr": (50.0, 50.0, 49.0), "cr": (40.0, 44.0, 38.0)}
     for data, values in blocks.items():
-        record(store, make_trial, data, zip(NAMES, values, strict=True))
+        record(store, data, zip(NAMES, values, strict=True))
     ranking = rank(store)
     rows = {row["regularizer"]: row for row in ranking.rows}
     assert [row["regularizer"] for row in ranking.rows] == ["dropkey", "none", "dropout"]
@@ -50,8 +46,8 @@ def test_ranks_and_improvements(store: Store, make_trial: Make) -> None:
     assert any("too little for Friedman's test: 3 regularizers in 3 blocks" in note for note in ranking.notes)
 
 
-def test_a_lower_error_is_better(store: Store, make_trial: Make) -> None:
-    fields = {"task": "language-modelling", "data": "wikitext-2", "model": "gpt"}
+def test_a_lower_error_is_better(store: Store) -> None:
+    fields: dict[str, Any] = {"task": "language-modelling", "data": "wikitext-2", "model": "gpt"}
     for name, value in zip(NAMES, (4.0, 3.0, 5.0), strict=True):
         metrics: list[Any] = [("test/loss", -1, value)]
         store.record([RunRecord(make_trial(0, regularizer=spec(name), **fields), "succeeded", metrics=metrics)])
@@ -64,10 +60,10 @@ def test_a_lower_error_is_better(store: Store, make_trial: Make) -> None:
     assert [row["improvement"] for row in ranking.rows] == [25.0, None, -25.0]
 
 
-def test_the_largest_part_without_gaps_is_ranked(store: Store, make_trial: Make) -> None:
-    record(store, make_trial, "trec", zip(NAMES, (1.0, 2.0, 3.0), strict=True))
-    record(store, make_trial, "mr", zip(NAMES[:2], (1.0, 2.0), strict=True))
-    record(store, make_trial, "cr", [("dropout", 3.0)])
+def test_the_largest_part_without_gaps_is_ranked(store: Store) -> None:
+    record(store, "trec", zip(NAMES, (1.0, 2.0, 3.0), strict=True))
+    record(store, "mr", zip(NAMES[:2], (1.0, 2.0), strict=True))
+    record(store, "cr", [("dropout", 3.0)])
     ranking = rank(store)
     assert [(row["regularizer"], row["rank"]) for row in ranking.rows] == [("dropkey", 1.0), ("none", 2.0)]
     assert ranking.blocks == 2
@@ -85,14 +81,12 @@ def test_the_largest_part_without_gaps_is_ranked(store: Store, make_trial: Make)
     assert rank(store, ["data=trec", "regularizer!=none"]).rows[0]["improvement"] is None
 
 
-def test_of_equally_large_parts_the_one_with_more_regularizers_and_the_baseline_is_ranked(
-    store: Store, make_trial: Make
-) -> None:
-    record(store, make_trial, "trec", zip(NAMES, (1.0, 2.0, 3.0), strict=True))
+def test_of_equally_large_parts_the_one_with_more_regularizers_and_the_baseline_is_ranked(store: Store) -> None:
+    record(store, "trec", zip(NAMES, (1.0, 2.0, 3.0), strict=True))
     for data in ("mr", "cr", "subj"):
-        record(store, make_trial, data, [("dropkey", 1.0), ("dropattention-c", 2.0)])
+        record(store, data, [("dropkey", 1.0), ("dropattention-c", 2.0)])
     assert rank(store, ["not", "data=subj"]).blocks == 2, "2 × 2 results instead of 3 × 1"
-    record(store, make_trial, "snli", zip(NAMES, (1.0, 2.0, 3.0), strict=True))
+    record(store, "snli", zip(NAMES, (1.0, 2.0, 3.0), strict=True))
     ranking = rank(store)
     assert (ranking.blocks, len(ranking.rows)) == (2, 3), "3 × 2 results instead of 2 × 3"
     assert {row["regularizer"] for row in rank(store, ["data=trec,mr", "not", "regularizer=dropout"]).rows} == {
@@ -100,7 +94,7 @@ def test_of_equally_large_parts_the_one_with_more_regularizers_and_the_baseline_
     }  # fmt: skip
 
 
-def test_different_weights_and_plug_ins_are_not_pooled_silently(store: Store, make_trial: Make) -> None:
+def test_different_weights_and_plug_ins_are_not_pooled_silently(store: Store) -> None:
     for weights, shift in (("a", 0.0), ("b", 20.0)):
         fields: dict[str, Any] = {"weights": {"path": "model.pt", "digest": weights}}
         for name, value in zip(NAMES, (50.0, 60.0, 70.0), strict=True):
@@ -114,15 +108,15 @@ def test_different_weights_and_plug_ins_are_not_pooled_silently(store: Store, ma
     assert any(note == "means over trials with different plug-in files: dropkey" for note in notes), notes
 
 
-def test_only_what_has_a_direction_is_ranked(store: Store, make_trial: Make) -> None:
-    record(store, make_trial, "trec", zip(NAMES, (1.0, 2.0, 3.0), strict=True))
+def test_only_what_has_a_direction_is_ranked(store: Store) -> None:
+    record(store, "trec", zip(NAMES, (1.0, 2.0, 3.0), strict=True))
     ranking = rank(store, metrics=["seconds"])
     assert [block["reason"] for block in ranking.left_out] == ["no direction is known for seconds"]
     assert {row["rank"] for row in ranking.rows} == {None}
 
 
-def test_settings_are_averaged_or_split(store: Store, make_trial: Make) -> None:
-    record(store, make_trial, "trec", [("none", 80.0)])
+def test_settings_are_averaged_or_split(store: Store) -> None:
+    record(store, "trec", [("none", 80.0)])
     for ratio, values in ((0.1, (82.0, 84.0)), (0.3, (90.0,))):
         store.record(
             [done(make_trial(seed, regularizer=spec("dropkey", ratio)), value) for seed, value in enumerate(values)]
@@ -159,11 +153,11 @@ def test_as_scipy_ranks(rows: list[list[float]]) -> None:
         assert ranking.friedman["p"] == pytest.approx(friedmanchisquare(*zip(*rows, strict=True)).pvalue)
 
 
-def test_friedman_of_enough_blocks(store: Store, make_trial: Make) -> None:
+def test_friedman_of_enough_blocks(store: Store) -> None:
     rng = random.Random(0)
     values = [{name: 80 + position + rng.random() for position, name in enumerate(NAMES)} for _ in range(6)]
     for n, block in enumerate(values):
-        record(store, make_trial, f"data-{n}", block.items())
+        record(store, f"data-{n}", block.items())
     ranking = rank(store)
     assert ranking.friedman is not None
     assert ranking.friedman["p"] < 0.01
@@ -179,7 +173,7 @@ def test_friedman_of_enough_blocks(store: Store, make_trial: Make) -> None:
     assert pairs["dropout", "none"]["p_nemenyi"] < 0.05 < pairs["dropkey", "none"]["p_nemenyi"]
 
 
-def test_evidence_against_the_baseline(store: Store, make_trial: Make) -> None:
+def test_evidence_against_the_baseline(store: Store) -> None:
     """From the single runs, in percent of the baseline's mean of their block."""
     runs = {"none": (78.0, 80.0, 82.0), "dropkey": (82.0, 84.0, 86.0)}
     for data in ("trec", "mr", "cr"):

@@ -1,22 +1,19 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dropbench.db.queries.results import curves, final_values, results
-from dropbench.db.queries.statistics import summarize
 from dropbench.db.store.run_record import RunRecord
 from dropbench.db.store.store import Store
 from dropbench.harness.errors import InputError
 from dropbench.harness.regularizers.spec import RegularizerSpec
 from dropbench.harness.trials.trial import Trial
+from tests.db.records import make_trial
 from tests.requests import named
 
-Make = Callable[..., Trial]
 KEYS = {
     "suite", "task", "data", "model", "regularizer", "params", "schedule", "align", "metric", "mean", "std", "n",
     "published", "mark", "state",
@@ -37,7 +34,7 @@ def column(ratio: float, window: int, rescale: str = "renormalize") -> Regulariz
 
 
 @pytest.fixture
-def filled(store: Store, make_trial: Make) -> Store:
+def filled(store: Store) -> Store:
     none = RegularizerSpec(name="none")
     values = {0: 80.0, 1: 82.5, 2: 84.0}
     of_table = [
@@ -48,17 +45,9 @@ def filled(store: Store, make_trial: Make) -> Store:
         RunRecord(make_trial(0, regularizer=column(0.3, 2)), "queued"),
     ]  # fmt: skip
     store.record([*of_table, succeeded(make_trial(0, data="mr", overrides={"lr": 0.1}), test_accuracy=None)])
-    store.add_requests([named(TABLE3, *(record.trial for record in of_table)), named("mine", of_table[3].trial)])
+    table, mine = (record.trial for record in of_table), of_table[3].trial
+    store.add_requests([named(TABLE3, *table, published=88.4), named("mine", mine)])
     return store
-
-
-def test_summary() -> None:
-    assert summarize([1.0, None, 2.0, 4.0]) == summarize([4.0, 2.0, 1.0])
-    summary = summarize([1.0, 2.0, 4.0])
-    assert summary.mean == pytest.approx(7 / 3)
-    assert summary.std == pytest.approx((((4 / 3) ** 2 + (1 / 3) ** 2 + (5 / 3) ** 2) / 2) ** 0.5)
-    assert (summarize([5.0]).mean, summarize([5.0]).std, summarize([5.0]).n) == (5.0, None, 1)
-    assert (summarize([None]).mean, summarize([]).n) == (None, 0)
 
 
 def test_one_row_a_suite_configuration_and_metric(filled: Store) -> None:
@@ -72,11 +61,11 @@ def test_one_row_a_suite_configuration_and_metric(filled: Store) -> None:
     assert (none["n"], none["state"], none["published"]) == (3, "succeeded", 88.4)
     partial = by_key[TABLE3, "dropattention-c", 1, "accuracy"]
     assert (partial["mean"], partial["std"], partial["n"], partial["state"]) == (90.0, None, 1, "failed")
-    assert partial["published"] == 90.8
+    assert partial["published"] == 88.4
     other = by_key["mine", "dropattention-c", 1, "accuracy"]
     assert (other["n"], other["state"], other["published"]) == (1, "succeeded", None)
     waiting = by_key[TABLE3, "dropattention-c", 2, "accuracy"]
-    assert (waiting["mean"], waiting["n"], waiting["state"], waiting["published"]) == (None, 0, "queued", None)
+    assert (waiting["mean"], waiting["n"], waiting["state"], waiting["published"]) == (None, 0, "queued", 88.4)
     diverged = by_key[None, "dropkey", 1, "accuracy"]
     assert (diverged["mean"], diverged["n"], diverged["state"], diverged["overrides"]) == (
         None,
@@ -128,7 +117,7 @@ def test_group_by(filled: Store) -> None:
         results(filled, group_by=["params"])
 
 
-def test_pooled_configurations_are_counted(filled: Store, make_trial: Make) -> None:
+def test_pooled_configurations_are_counted(filled: Store) -> None:
     """Four values of two configurations are not four seeds."""
     assert all("pooled" not in row for row in results(filled))
     one = results(filled, [TABLE3], group_by=["regularizer", "window"])
@@ -143,41 +132,27 @@ def test_pooled_configurations_are_counted(filled: Store, make_trial: Make) -> N
     assert "pooled" not in curves(filled, [TABLE3], "test/accuracy")[0]
 
 
-def test_published_takes_the_closest_cell(store: Store, make_trial: Make) -> None:
-    """In Table 3, two cells of MR have ratio 0.3 and window 2 for (c), and differ only in their rescaling."""
-    trials = {
-        78.80: make_trial(data="mr", regularizer=column(0.3, 2)),
-        77.30: make_trial(data="mr", regularizer=column(0.3, 2, "inverse")),
-        None: make_trial(data="mr", regularizer=column(0.3, 3)),
-        76.92: make_trial(data="mr", regularizer=RegularizerSpec(name="none"), schedule="decreasing"),
+def test_published_is_that_of_the_newest_request_with_a_value(store: Store) -> None:
+    real, synthetic, other = make_trial(), make_trial(data="trec-synthetic"), make_trial(1, schedule="decreasing")
+    requests = [
+        named(TABLE3, real, synthetic, published=(88.4, 0.1)).model_copy(update={"created_at": "2026-01-02"}),
+        named(TABLE3, real, published=55.5).model_copy(update={"created_at": "2026-01-01"}),
+        named("mine", real, other).model_copy(update={"created_at": "2026-01-03"}),
+    ]
+    for trial in (real, synthetic, other):
+        store.record([succeeded(trial, test_accuracy=1.0, dev_accuracy=2.0)])
+    store.add_requests(requests)
+    values = {(row["suite"], row["data"], row["schedule"]): row["published"] for row in results(store)}
+    assert values == {
+        (TABLE3, "trec", "constant"): 88.4,
+        (TABLE3, "trec-synthetic", "constant"): None,  # no source measured on generated data
+        ("mine", "trec", "constant"): None,
+        ("mine", "trec", "decreasing"): None,
     }
-    synthetic = make_trial(data="mr-synthetic", regularizer=column(0.3, 2))
-    decreasing = make_trial(data="mr", regularizer=column(0.3, 2), schedule="decreasing")
-    for value, trial in [*trials.items(), (None, synthetic), (None, decreasing)]:
-        store.record([succeeded(trial, test_accuracy=1.0)])
-        store.add_requests([named(TABLE3, trial)])
-        assert [row["published"] for row in results(store, [trial.id])] == [value]
+    assert {row["published"] for row in results(store, metrics=["dev/accuracy"])} == {None}
 
 
-def test_published_of_a_suite_of_the_users(
-    store: Store, make_trial: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    store.record([succeeded(make_trial(), test_accuracy=1.0)])
-    store.add_requests([named("tables/mine", make_trial())])
-    assert results(store)[0]["published"] is None
-    (tmp_path / "tables").mkdir()
-    (tmp_path / "tables/mine.yaml").write_text(
-        "title: t\nsource: s\nmetric: accuracy\npresets: {mini: {seeds: 1, data: [mr]}}\n"
-        "trial: {task: text-classification, data: trec, model: text-transformer, regularizer: dropkey}\n"
-        "columns: [{label: TREC}, {label: MR, trial: {data: mr}}]\n"
-        "rows: [{label: a, params: [{ratio: 0.3}, {ratio: 0.3}], published: [[55.5, 0.1], 1]}]\n",
-        encoding="utf-8",
-    )
-    assert results(store)[0]["published"] == 55.5
-
-
-def test_final_values(filled: Store, make_trial: Make) -> None:
+def test_final_values(filled: Store) -> None:
     done, diverged = make_trial(0, regularizer=column(0.3, 1)), make_trial(0, data="mr", overrides={"lr": 0.1})
     waiting = make_trial(0, regularizer=column(0.3, 2))
     ids = [done.id, diverged.id, waiting.id, done.id]
@@ -185,7 +160,7 @@ def test_final_values(filled: Store, make_trial: Make) -> None:
     assert final_values(filled, ids, "dev/accuracy") == {}
 
 
-def test_ids_alone(filled: Store, make_trial: Make) -> None:
+def test_ids_alone(filled: Store) -> None:
     (row,) = results(filled, ids=[make_trial(0, data="mr", overrides={"lr": 0.1}).id])
     assert row["data"] == "mr"
     assert results(filled, ids=[]) == []

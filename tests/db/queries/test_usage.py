@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,7 @@ import pytest
 from dropbench.db.queries.usage import table, usage
 from dropbench.db.store.rebuild import rebuild
 from dropbench.db.store.store import Store, SubmissionRow
-from dropbench.harness.runs.run_directory import RunDirectory
-from dropbench.harness.trials.trial import Trial
+from tests.db.records import make_directory, make_trial
 from tests.requests import named
 
 
@@ -25,9 +23,7 @@ def attempt(state: str, start: int, end: int | None, **fields: Any) -> dict[str,
     return {"state": state, "started_at": times[0], "ended_at": times[1], **fields}
 
 
-def test_what_attempts_cost(
-    store: Store, tmp_path: Path, make_trial: Callable[..., Trial], make_directory: Callable[..., RunDirectory]
-) -> None:
+def test_what_attempts_cost(store: Store, tmp_path: Path) -> None:
     trials = [make_trial(seed) for seed in range(3)]
     ids = [trial.id for trial in trials]
     store.enqueue(trials[:3], [named("a", trials[0]), named("b", *trials[:2])])
@@ -66,9 +62,7 @@ def test_what_attempts_cost(
     }  # fmt: skip
 
 
-def test_one_that_runs_counts_until_now(
-    store: Store, tmp_path: Path, make_trial: Callable[..., Trial], make_directory: Callable[..., RunDirectory]
-) -> None:
+def test_one_that_runs_counts_until_now(store: Store, tmp_path: Path) -> None:
     make_directory(tmp_path, make_trial(), attempts=[attempt("running", 0, None, cpus=1)])
     rebuild(store, tmp_path)
     assert usage(store, "suite")[1].cpu_hours > 24

@@ -15,9 +15,8 @@ COMMON = ("--with", "x.zip", "--json")
 
 
 @pytest.fixture
-def own(folder: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def own(folder: Path, call: Call) -> None:
     """A reference with accuracies from 90, and own trials of `none` from 50 with two seeds."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     campaign(folder / "theirs")
     extended(folder / "x.zip", folder / "theirs")
     campaign(folder / "runs", ["none"], base=50.0, seeds=(0, 1), whole=False)
@@ -77,10 +76,7 @@ def test_reports_show_both_and_compare_each_with_its_own_baseline(call: Call, fo
     assert "none (reference)" in (folder / "page.html").read_text(encoding="utf-8")
 
 
-def test_a_fresh_folder_shows_the_reference_with_its_machine(
-    call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+def test_a_fresh_folder_shows_the_reference_with_its_machine(call: Call, folder: Path) -> None:
     campaign(folder / "theirs", preset="mini")
     extended(folder / "x.zip", folder / "theirs")
     done = call("report", SUITE, "--with", "x.zip")
@@ -91,10 +87,7 @@ def test_a_fresh_folder_shows_the_reference_with_its_machine(
     assert not (folder / "dropbench.db").exists()
 
 
-def test_rows_that_fit_no_site_leave_the_shipped_table_complete(
-    call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+def test_rows_that_fit_no_site_leave_the_shipped_table_complete(call: Call) -> None:
     arguments = ("report", SUITE, "--preset", "small", "--data", "digits", "--with", "reference")
     done = call(*arguments, "--json")
     assert (done.code, done.err) == (0, "")
@@ -130,7 +123,6 @@ def test_a_wrong_file_ends_with_code_2(call: Call, folder: Path) -> None:
 def test_results_in_postgresql_stand_beside_a_reference(
     call: Call, folder: Path, postgresql: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     campaign(folder / "theirs", seeds=(0, 1, 2))
     extended(folder / "x.zip", folder / "theirs")
     campaign(folder / "runs", ["none"], base=50.0, seeds=(0, 1), whole=False)

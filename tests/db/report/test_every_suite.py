@@ -28,7 +28,9 @@ from dropbench.harness.suites.cell import SuiteOptions
 from dropbench.harness.suites.suite import Suite, load_suite, suite_names
 from dropbench.harness.trials.metric import MetricName
 from dropbench.harness.trials.trial import TrialState
-from tests.db.report.conftest import Given, Tables
+from tests.db.records import make_trial
+from tests.db.report import tables
+from tests.db.report.tables import Given
 
 NUMBERS = ("mean", "std", "n", "delta", "delta_low", "delta_high", "p_value", "published", "published_std")
 HOSTILE = (
@@ -43,14 +45,14 @@ def _no_plotting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dropbench.db.report.page.document.vega_bundle", lambda: "/* plots */")
 
 
-def resolved(suite: Suite, tables: Tables) -> list[Given]:
+def resolved(suite: Suite) -> list[Given]:
     """Return the cells with trials as if all data were present; swept cells have their default parameters."""
     cells = []
     for cell in suite.cells(SuiteOptions()):
         request = cell.request
         spec = complete_spec(request.regularizer).model_copy(update={"params": dict(request.params)})
         same = {name: getattr(request, name) for name in ("task", "model", "schedule", "align", "preset", "overrides")}
-        trials = [tables.make_trial(seed, data=request.data, regularizer=spec, **same) for seed in cell.seeds]
+        trials = [make_trial(seed, data=request.data, regularizer=spec, **same) for seed in cell.seeds]
         cells.append(Given(cell, trials))
     return cells
 
@@ -80,8 +82,8 @@ def fill(store: Store, cells: Sequence[Given], state: str) -> None:
     store.record(snapshots.values())
 
 
-def view_in(state: str, suite: Suite, store: Store, tables: Tables) -> View:
-    cells = resolved(suite, tables)
+def view_in(state: str, suite: Suite, store: Store) -> View:
+    cells = resolved(suite)
     fill(store, cells, state)
     table = tables.view(store, cells, suite)
     done = {result.n == len(result.seeds) for result in table.cells.values()}
@@ -91,12 +93,10 @@ def view_in(state: str, suite: Suite, store: Store, tables: Tables) -> View:
 
 
 @pytest.mark.parametrize(("state", "suite"), [*zip(cycle(OUTCOMES), suite_names(), strict=False)])
-def test_every_format_has_the_same_content(
-    state: str, suite: str, store: Store, tables: Tables, tmp_path: Path
-) -> None:
+def test_every_format_has_the_same_content(state: str, suite: str, store: Store, tmp_path: Path) -> None:
     """Each state is that of many suites."""
-    view = view_in(state, load_suite(suite), store, tables)
-    check_names_at_80_columns(view, tables)
+    view = view_in(state, load_suite(suite), store)
+    check_names_at_80_columns(view)
     records = json.loads(as_json(view))["cells"]
     assert len(records) == len(view.cells)
 
@@ -122,7 +122,7 @@ def test_every_format_has_the_same_content(
         assert result.row in table.text_content()
 
 
-def check_names_at_80_columns(view: View, tables: Tables) -> None:
+def check_names_at_80_columns(view: View) -> None:
     text = re.sub("\x1b\\[[0-9;]*m", "", tables.drawn(view, 80))
     assert max(map(len, text.splitlines())) <= 80
     several = len(view.columns) > 1  # otherwise the column needs no name
@@ -132,12 +132,12 @@ def check_names_at_80_columns(view: View, tables: Tables) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("state", OUTCOMES)
-def test_latex_compiles(state: str, store: Store, tables: Tables, tmp_path: Path) -> None:
+def test_latex_compiles(state: str, store: Store, tmp_path: Path) -> None:
     program = shutil.which("tectonic") or shutil.which("pdflatex")
     if program is None:
         pytest.skip("neither tectonic nor pdflatex is installed")
     hostile = tables.suite(title=HOSTILE, label=HOSTILE)
-    views = [view_in(state, suite, store, tables) for suite in [hostile, *map(load_suite, suite_names())]]
+    views = [view_in(state, suite, store) for suite in [hostile, *map(load_suite, suite_names())]]
     text = [r"\documentclass{article}", r"\usepackage{booktabs}", r"\begin{document}"]
     for view in views:
         text += [as_latex(view), r"\clearpage"]

@@ -6,7 +6,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -21,8 +20,7 @@ from dropbench.db.store.run_record import RunRecord
 from dropbench.db.store.store import Store, SubmissionRow, open_store
 from dropbench.db.transfer.export import export, query
 from dropbench.harness.errors import InputError
-from dropbench.harness.runs.run_directory import RunDirectory
-from dropbench.harness.trials.trial import Trial
+from tests.db.records import attempt, dump, make_directory, make_trial
 from tests.requests import named
 
 
@@ -40,10 +38,7 @@ def test_migrations_make_what_the_models_say(store: Store) -> None:
         assert "WHERE (step = " in str(connection.exec_driver_sql(query).scalar())
 
 
-def test_from_the_queue_to_results(
-    store: Store, url: str, tmp_path: Path, dump: Callable[..., Any],
-    make_trial: Callable[..., Trial], make_directory: Callable[..., RunDirectory], attempt: Callable[..., Any],
-) -> None:  # fmt: skip
+def test_from_the_queue_to_results(store: Store, url: str, tmp_path: Path) -> None:
     trials = [make_trial(seed, overrides={"lr": 0.5, "amp": True}) for seed in range(4)]
     enqueued = store.enqueue(trials, [named("mine", *trials)])
     assert store.enqueue(trials, [named("mine", *trials)]).present == enqueued.added
@@ -77,7 +72,7 @@ def test_from_the_queue_to_results(
     assert {file.stem: count for file, count in export(store, tmp_path / "out", "csv")}["trials"] == 4
 
 
-def test_what_is_read_is_of_one_moment(store: Store, url: str, make_trial: Callable[..., Trial]) -> None:
+def test_what_is_read_is_of_one_moment(store: Store, url: str) -> None:
     with reading(store.engine) as connection, open_store(url) as other:
         count = select(func.count()).select_from(Trials)
         assert connection.scalar(count) == 0
@@ -86,7 +81,7 @@ def test_what_is_read_is_of_one_moment(store: Store, url: str, make_trial: Calla
     assert store.counts()["queued"] == 1
 
 
-def test_nothing_is_claimed_twice(url: str, make_trial: Callable[..., Trial]) -> None:
+def test_nothing_is_claimed_twice(url: str) -> None:
     trials = [make_trial(seed) for seed in range(60)]
     claimed: list[list[str]] = [[] for _ in range(4)]
 

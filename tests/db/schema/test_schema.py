@@ -4,7 +4,7 @@ import os
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,7 @@ from dropbench.db.schema.upgrade import MIGRATIONS, ensure_current
 from dropbench.db.store.store import Store, open_store
 from dropbench.db.transfer.source import open_source
 from dropbench.harness.errors import InputError
-from dropbench.harness.trials.trial import Trial
+from tests.db.records import make_trial
 from tests.paths import ROOT
 from tests.requests import named
 
@@ -97,7 +97,7 @@ def test_a_file_that_is_no_database(tmp_path: Path, content: bytes) -> None:
     assert file.read_bytes() == content
 
 
-def test_a_damaged_database(url: str, make_trial: Callable[..., Trial]) -> None:
+def test_a_damaged_database(url: str) -> None:
     file = Path(url.removeprefix("sqlite:///"))
     with open_store(url) as store:
         store.enqueue([make_trial(seed) for seed in range(500)])
@@ -118,7 +118,7 @@ def test_a_damaged_database(url: str, make_trial: Callable[..., Trial]) -> None:
     one_line(error)
 
 
-def test_a_damaged_name_in_a_database(url: str, make_trial: Callable[..., Trial]) -> None:
+def test_a_damaged_name_in_a_database(url: str) -> None:
     """SQLite's message has the name, which is not UTF-8."""
     file = Path(url.removeprefix("sqlite:///"))
     with open_store(url) as store:
@@ -168,7 +168,7 @@ def test_a_read_only_folder(open_folder: Path, nobody: None) -> None:
     one_line(error)
 
 
-def test_a_read_only_file(open_folder: Path, url: str, make_trial: Callable[..., Trial], nobody: None) -> None:
+def test_a_read_only_file(open_folder: Path, url: str, nobody: None) -> None:
     file = Path(url.removeprefix("sqlite:///"))
     if os.access(file, os.W_OK, effective_ids=True):
         file.chmod(0o444)
@@ -177,7 +177,7 @@ def test_a_read_only_file(open_folder: Path, url: str, make_trial: Callable[...,
     one_line(error)
 
 
-def test_a_full_disk_changes_nothing(store: Store, make_trial: Callable[..., Trial]) -> None:
+def test_a_full_disk_changes_nothing(store: Store) -> None:
     store.enqueue([make_trial(0)], [named("suite", make_trial(0))])
     event.listen(store.engine, "checkout", lambda raw, *rest: raw.execute("PRAGMA max_page_count = 40"))
     with pytest.raises(InputError, match="the disk is full; nothing was changed") as error:
@@ -187,7 +187,7 @@ def test_a_full_disk_changes_nothing(store: Store, make_trial: Callable[..., Tri
     store.enqueue([make_trial(1)], [named("suite", make_trial(1))])
 
 
-def test_a_writer_that_does_not_end(url: str, store: Store, make_trial: Callable[..., Trial]) -> None:
+def test_a_writer_that_does_not_end(url: str, store: Store) -> None:
     event.listen(store.engine, "checkout", lambda raw, *rest: raw.execute("PRAGMA busy_timeout = 50"))
     holder = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)
     try:

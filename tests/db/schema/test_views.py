@@ -6,7 +6,6 @@ import importlib.util
 import json
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +19,10 @@ from dropbench.db.transfer.export import query
 from dropbench.db.transfer.source import open_source
 from dropbench.harness.errors import InputError
 from dropbench.harness.regularizers.spec import RegularizerSpec, complete_spec
-from dropbench.harness.trials.trial import Trial
+from tests.db.records import attempt, make_trial
 from tests.paths import DOCS
 from tests.requests import named
 
-Make = Callable[..., Trial]
 PAGE = (DOCS / "results.md").read_text(encoding="utf-8")
 
 OF_TRIALS = [
@@ -54,9 +52,9 @@ sqlite_alone = pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 
 
 @pytest.fixture
-def filled(store: Store, make_trial: Make, attempt: Callable[..., dict[str, Any]]) -> Store:
+def filled(store: Store) -> Store:
     """Three seeds of two suites, of which one diverged, and two trials that wait, one with odd parameters."""
-    spent = {"gpus": 2, "cpus": 4, "waited_seconds": 1800.0, "peak_memory_bytes": 2**40}
+    spent: dict[str, Any] = {"gpus": 2, "cpus": 4, "waited_seconds": 1800.0, "peak_memory_bytes": 2**40}
     attempts = [{"number": number, **attempt("succeeded", **spent)} for number in (1, 2)]
     curve: list[Any] = [("dev/accuracy", -1, 1.0), ("train/loss", 0, 2.0), ("train/loss", 5, 1.0)]
     for seed, value in enumerate((80.0, 82.5, None)):
@@ -74,7 +72,7 @@ def ask(url: str, statement: str) -> list[dict[str, Any]]:
     return [dict(zip(names, row, strict=True)) for row in rows]
 
 
-def test_the_ratio_of_a_composition_is_the_largest_of_its_parts(store: Store, make_trial: Make, url: str) -> None:
+def test_the_ratio_of_a_composition_is_the_largest_of_its_parts(store: Store, url: str) -> None:
     composed = complete_spec("dropkey+drophead+r-drop", {"dropkey.ratio": 0.3, "drophead.ratio": 0.1})
     without = complete_spec("r-drop+disagreement")
     odd = RegularizerSpec(name="mine+dropkey", params={"mine.ratio": "a lot", "dropkey.ratio": 0.25})
@@ -136,7 +134,7 @@ def test_the_examples_of_the_documents(
 
 @sqlite_alone
 def test_the_examples_pool_no_configurations(
-    store: Store, url: str, make_trial: Make, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    store: Store, url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for rescale, value in (("inverse", 10.0), ("renormalize", 20.0)):
         spec = RegularizerSpec(name="dropkey", params={"ratio": 0.3, "rescale": rescale})

@@ -5,16 +5,16 @@
 
 from __future__ import annotations
 
-import json
 import math
 import multiprocessing
 import os
 import random
 import time
-import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from dropbench.db.schema.tables import Attempts, Metrics
 from dropbench.db.store.run_record import RunRecord
 from dropbench.db.store.store import Store, SubmissionRow, open_store
 from dropbench.harness.trials.trial import Trial
+from tests.db.records import make_trial
 from tests.patience import PATIENCE
 from tests.requests import named
 
@@ -40,7 +41,6 @@ SHARED = 5
 MAX_QUEUED = 1000
 """Queued trials above which none is added."""
 
-Make = Callable[..., Trial]
 Log = dict[str, Any]
 
 
@@ -68,7 +68,7 @@ def final(id: str) -> float:
     return int(id, 16) / 16**12
 
 
-def enqueue(store: Store, number: int, watch: Watch, make_trial: Make) -> Log:
+def enqueue(store: Store, number: int, watch: Watch) -> Log:
     requested: dict[str, str] = {}
     for batch in watch:
         if store.counts()["queued"] > MAX_QUEUED:
@@ -82,7 +82,7 @@ def enqueue(store: Store, number: int, watch: Watch, make_trial: Make) -> Log:
     return {"asked": requested}
 
 
-def collect(store: Store, number: int, watch: Watch, make_trial: Make) -> Log:
+def collect(store: Store, number: int, watch: Watch) -> Log:
     rng = random.Random(number)
     claimed: list[str] = []
     for turn in watch:
@@ -107,7 +107,7 @@ def succeeded(trial: Trial, number: int) -> RunRecord:
     return RunRecord(trial, "succeeded", None, [attempt], metrics)
 
 
-def query(store: Store, number: int, watch: Watch, make_trial: Make) -> Log:
+def query(store: Store, number: int, watch: Watch) -> Log:
     """Check that counts never decrease between queries, and that each query is consistent."""
     trials, finished = 0, 0
     for _ in watch:
@@ -127,48 +127,31 @@ def query(store: Store, number: int, watch: Watch, make_trial: Make) -> Log:
     return {"looked": watch.done}
 
 
-def work(kind: Any, url: str, number: int, make_trial: Make, out: Path) -> None:
-    """Run a process that writes its log, or its traceback."""
-    try:
-        watch = Watch()
-        with open_store(url) as store:
-            log = kind(store, number, watch, make_trial)
-        out.write_text(json.dumps({**log, "done": watch.done, "longest": watch.longest}), encoding="utf-8")
-    except BaseException:
-        out.write_text(traceback.format_exc(), encoding="utf-8")
-        raise
+def work(kind: Callable[..., Log], url: str, number: int) -> Log:
+    """Return what a process did."""
+    watch = Watch()
+    with open_store(url) as store:
+        log = kind(store, number, watch)
+    return {**log, "done": watch.done, "longest": watch.longest}
 
 
-def open_only(url: str, out: Path) -> None:
-    try:
-        open_store(url).close()
-        out.write_text("opened", encoding="utf-8")
-    except BaseException:
-        out.write_text(traceback.format_exc(), encoding="utf-8")
-        raise
+def make_database(url: str) -> None:
+    open_store(url).close()
+
+
+def processes(number: int) -> ProcessPoolExecutor:
+    """Return processes that work at the same time; one that fails ends the test with its traceback."""
+    return ProcessPoolExecutor(number, multiprocessing.get_context("fork"))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-def test_nothing_lost_and_nothing_claimed_twice(
-    kind: str, request: pytest.FixtureRequest, tmp_path: Path, make_trial: Make
-) -> None:
+def test_nothing_lost_and_nothing_claimed_twice(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     where: str = request.getfixturevalue("url") if kind == "sqlite" else request.getfixturevalue("postgresql")()
     open_store(where).close()
-    context = multiprocessing.get_context("fork")
     kinds = [enqueue] * ENQUEUE + [collect] * COLLECT + [query] * QUERY
-    files = [tmp_path / f"{number}.json" for number in range(len(kinds))]
-    workers = [
-        context.Process(target=work, args=(does, where, number, make_trial, files[number]))
-        for number, does in enumerate(kinds)
-    ]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join(SECONDS + PATIENCE)
-    reports = [file.read_text(encoding="utf-8") if file.exists() else "nothing" for file in files]
-    assert [worker.exitcode for worker in workers] == [0] * len(kinds), "\n".join(reports)
-    logs = [json.loads(text) for text in reports]
+    with processes(len(kinds)) as pool:
+        logs = list(pool.map(work, kinds, repeat(where), range(len(kinds)), timeout=SECONDS + PATIENCE))
     requested: dict[str, set[str]] = {}
     for log in logs:
         for id, suite in log.get("asked", {}).items():
@@ -206,15 +189,9 @@ def test_nothing_lost_and_nothing_claimed_twice(
 
 
 def test_many_may_make_the_database_at_once(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("fork")
     url = f"sqlite:///{tmp_path}/new.db"
-    files = [tmp_path / f"{number}.txt" for number in range(6)]
-    workers = [context.Process(target=open_only, args=(url, file)) for file in files]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join(PATIENCE)
-    assert [file.read_text(encoding="utf-8") for file in files] == ["opened"] * 6
+    with processes(6) as pool:
+        list(pool.map(make_database, [url] * 6, timeout=PATIENCE))
     with open_store(url, create=False) as store, reading(store.engine) as connection:
         assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
         assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar() == 1

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from dropbench.db.store.rebuild import rebuild
 from dropbench.db.store.store import open_store
-from dropbench.harness.runs.run_directory import RunDirectory
-from dropbench.harness.trials.trial import Trial
+from tests.db.records import attempt, make_directory, make_trial
 from tests.requests import named
 
 if TYPE_CHECKING:
@@ -37,9 +35,7 @@ STATEMENTS = {
 
 
 @pytest.fixture
-def runs(
-    folder: Path, make_trial: Callable[..., Trial], make_directory: Callable[..., RunDirectory], attempt: Any
-) -> Path:
+def runs(folder: Path) -> Path:
     for seed in range(2):
         attempts, metrics = [attempt("succeeded")], {"test/accuracy": 80.0 + seed}
         make_directory(folder / "runs", make_trial(seed), attempts=attempts, metrics=metrics, suites=["mine"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +14,23 @@ from dropbench.db.store.run_record import RunRecord
 from dropbench.db.store.store import Store, open_store
 from dropbench.harness.errors import InputError
 from dropbench.harness.regularizers.spec import RegularizerSpec
-from dropbench.harness.trials.trial import Trial
+from tests.db.records import make_trial
 from tests.requests import named
 
 RATIOS = (0.05, 0.1, 0.3, 1)
 
 
 @pytest.fixture(scope="module")
-def filled(tmp_path_factory: pytest.TempPathFactory, make_trial: Callable[..., Trial]) -> Iterator[Store]:
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     file: Path = tmp_path_factory.mktemp("filters") / "some.db"
     with open_store(f"sqlite:///{file}") as store:
-        store.record(records := run_records(make_trial))
+        store.record(records := run_records())
         for record in records:
             store.add_requests([named(f"tables/{record.trial.seed % 2}", record.trial)])
         yield store
 
 
-def run_records(make_trial: Callable[..., Trial]) -> list[RunRecord]:
+def run_records() -> list[RunRecord]:
     """Seeds 0 to 3 with as many ratios; 80.5 to 83.5; the last diverged; one without a regularizer waits."""
     records = []
     for seed, ratio in enumerate(RATIOS):
@@ -57,6 +57,8 @@ def seeds(store: Store, words: str) -> list[int]:
         ("not queued not tables/0", [1, 3]),
         ("state!=queued", [0, 1, 2, 3]),
         ("state~q*", [10]),
+        ("state=failed,queued", [10]),
+        ("tables/0 seed=0,1,2", [0, 2]),
         ("seed<2", [0, 1]),
         ("seed<=1.5", [0, 1]),
         ("seed>9", [10]),
@@ -70,6 +72,7 @@ def seeds(store: Store, words: str) -> list[int]:
         ("not ratio<0.3", [2, 3, 10]),
         ("ratio!=0.3", [0, 1, 3, 10]),
         ("ratio~0.*", [0, 1, 2]),
+        ("ratio=.30,1.0 window=1", [2, 3]),
         ("model~t2t*", [0, 1, 2, 3]),
         ("model~t2t-[13]", [1, 3]),
         ("not model~t2t*", [10]),
@@ -77,9 +80,13 @@ def seeds(store: Store, words: str) -> list[int]:
         ("suite!=tables/0", [1, 3]),
         ("suite=tables/1,tables/7", [1, 3]),
         ("amp=true", [2, 3]),
+        ("amp=false", [0, 1]),
+        ("amp=1", []),
         ("amp~t*", [2, 3]),
         ("amp>0", []),
         ("name>0", []),
+        ("name=x1", [1]),
+        ("regularizer=none", [10]),
         ("name~x?", [0, 1, 2, 3]),
         ("accuracy>=81.5", [1, 2]),
         ("accuracy=80.5,82.5", [0, 2]),
@@ -102,6 +109,9 @@ def test_matching_trials(filled: Store, words: str, selected: list[int]) -> None
     ("words", "message"),
     [
         ("quued", "did you mean queued"),
+        ("quickstrat", "did you mean quickstart"),
+        ("%", "unknown state, suite or trial id '%'"),
+        ("data=x' or 1=1 --", "unknown state, suite or trial id 'or'"),
         ("not", "filter 'not': expected a word after it"),
         ("queued not", "expected a word after it"),
         ("ratoi<1", "did you mean ratio"),
@@ -133,18 +143,8 @@ def test_invalid_words(filled: Store, words: str, message: str) -> None:
 
 
 KEYS = (
-    "seed",
-    "ratio",
-    "window",
-    "amp",
-    "name",
-    "model",
-    "state",
-    "suite",
-    "accuracy",
-    "dev/accuracy",
-    "data",
-    "nothing",
+    *("seed", "ratio", "window", "amp", "name", "model"),
+    *("state", "suite", "accuracy", "dev/accuracy", "data", "nothing"),
 )
 VALUES = st.one_of(
     st.integers(-5, 12).map(str),
@@ -190,7 +190,7 @@ def test_the_suites_that_are_shown_are_those_that_were_not_excluded(filled: Stor
 
 
 @pytest.fixture
-def composed(store: Store, make_trial: Callable[..., Trial]) -> Store:
+def composed(store: Store) -> Store:
     """Seed 0: dropkey; seeds 1 and 2: compositions with it; seed 3: another regularizer."""
     specs = [
         RegularizerSpec(name="dropkey", params={"ratio": 0.3}),

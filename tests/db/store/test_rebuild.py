@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -10,9 +8,10 @@ from dropbench.db.store.rebuild import rebuild
 from dropbench.db.store.run_record import read_run_record
 from dropbench.db.store.store import Store, SubmissionRow, open_store
 from dropbench.harness.errors import InputError
-from dropbench.harness.runs.run_directory import RunDirectory, Runs
+from dropbench.harness.runs.run_directory import Runs
 from dropbench.harness.suites.request import read_request, request_files
-from dropbench.harness.trials.trial import Trial, WeightsRef
+from dropbench.harness.trials.trial import WeightsRef
+from tests.db.records import attempt, dump, make_directory, make_trial
 from tests.requests import named
 
 NOT_REBUILT = ("submissions",)
@@ -20,16 +19,12 @@ NOT_REBUILT = ("submissions",)
 
 
 @pytest.fixture
-def runs(
-    tmp_path: Path,
-    make_trial: Callable[..., Trial],
-    make_directory: Callable[..., RunDirectory],
-    attempt: Callable[..., dict[str, Any]],
-) -> Path:
+def runs(tmp_path: Path) -> Path:
     """Run directories in every possible state."""
     folder = tmp_path / "runs"
-    done = {"metrics": {"test/accuracy": 88.25, "dev/accuracy": 87.5}, "losses": [2.0, 1.0], "suites": ["a", "b"]}
-    make_directory(folder, make_trial(0), attempts=[attempt("lost", "killed"), attempt("succeeded")], **done)
+    done = {"test/accuracy": 88.25, "dev/accuracy": 87.5}
+    twice = [attempt("lost", "killed"), attempt("succeeded")]
+    make_directory(folder, make_trial(0), attempts=twice, metrics=done, losses=[2.0, 1.0], suites=["a", "b"])
     make_directory(
         folder, make_trial(1), attempts=[attempt("failed", "ValueError: boom", message="Trace…")], suites=["a"]
     )
@@ -55,9 +50,7 @@ def collected(store: Store, runs: Path) -> None:
     store.end_submission("a" * 32)
 
 
-def test_rebuilding_gives_the_rows_that_collecting_gave(
-    store: Store, runs: Path, tmp_path: Path, dump: Callable[..., Any]
-) -> None:
+def test_rebuilding_gives_the_rows_that_collecting_gave(store: Store, runs: Path, tmp_path: Path) -> None:
     collected(store, runs)
     before = dump(store, *NOT_REBUILT)
     assert len(before["trials"]) == 6
@@ -71,9 +64,7 @@ def test_rebuilding_gives_the_rows_that_collecting_gave(
     assert dump(store, *NOT_REBUILT) == before
 
 
-def test_a_stale_database_is_brought_up_to_date(
-    store: Store, runs: Path, make_trial: Callable[..., Trial], dump: Callable[..., Any]
-) -> None:
+def test_a_stale_database_is_brought_up_to_date(store: Store, runs: Path) -> None:
     collected(store, runs)
     waiting = make_trial(99)
     store.enqueue([waiting], [named("a", waiting)])
@@ -85,9 +76,7 @@ def test_a_stale_database_is_brought_up_to_date(
     assert store.states()[waiting.id].state == "queued"
 
 
-def test_damaged_directories_are_reported_and_left_out(
-    store: Store, runs: Path, make_trial: Callable[..., Trial]
-) -> None:
+def test_damaged_directories_are_reported_and_left_out(store: Store, runs: Path) -> None:
     for seed, name in ((0, "result.json"), (1, "trial.json")):
         file = runs / make_trial(seed).id / name
         file.write_bytes(file.read_bytes()[:-30])

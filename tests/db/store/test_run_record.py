@@ -11,12 +11,8 @@ import pytest
 from dropbench.db.store.run_record import read_run_record
 from dropbench.harness.errors import InputError
 from dropbench.harness.runs.run_directory import RunDirectory
-from dropbench.harness.trials.trial import Trial
 from tests.damage import damage
-
-MakeTrial = Callable[..., Trial]
-MakeDirectory = Callable[..., RunDirectory]
-Attempt = Callable[..., dict[str, Any]]
+from tests.db.records import attempt, make_directory, make_trial
 
 
 @pytest.mark.parametrize(
@@ -40,9 +36,8 @@ Attempt = Callable[..., dict[str, Any]]
     ],
 )
 def test_state_comes_from_result_and_last_attempt(
-    tmp_path: Path, make_trial: MakeTrial, make_directory: MakeDirectory, attempt: Attempt,
-    states: list[str], result: bool, expected: str, reason: str | None,
-) -> None:  # fmt: skip
+    tmp_path: Path, states: list[str], result: bool, expected: str, reason: str | None
+) -> None:
     attempts = [attempt(state, f"cause {number}") for number, state in enumerate(states, 1)]
     directory = make_directory(
         tmp_path, make_trial(), attempts=attempts, metrics={"test/accuracy": 90} if result else None
@@ -52,9 +47,7 @@ def test_state_comes_from_result_and_last_attempt(
     assert [attempt["number"] for attempt in record.attempts] == list(range(1, len(states) + 1))
 
 
-def test_a_locked_directory_is_running(
-    tmp_path: Path, make_trial: MakeTrial, make_directory: MakeDirectory, attempt: Attempt
-) -> None:
+def test_a_locked_directory_is_running(tmp_path: Path) -> None:
     directory = make_directory(tmp_path, make_trial(), attempts=[attempt("running")])
     with directory.lock() as mine:
         assert mine
@@ -62,15 +55,13 @@ def test_a_locked_directory_is_running(
     assert read_run_record(directory).state == "queued"
 
 
-def test_a_cancelled_directory_is_cancelled(
-    tmp_path: Path, make_trial: MakeTrial, make_directory: MakeDirectory
-) -> None:
+def test_a_cancelled_directory_is_cancelled(tmp_path: Path) -> None:
     directory = make_directory(tmp_path, make_trial())
     (directory.path / "cancelled").touch()
     assert read_run_record(directory).state == "cancelled"
 
 
-def test_curves_and_final_values(tmp_path: Path, make_trial: MakeTrial, make_directory: MakeDirectory) -> None:
+def test_curves_and_final_values(tmp_path: Path) -> None:
     metrics = {"test/accuracy": 88.5, "train/loss": float("nan"), "dev/accuracy": 87}
     directory = make_directory(tmp_path, make_trial(), metrics=metrics, losses=[2.0, 1.0, float("inf")])
     directory.append_event("evaluate", step=2, split="dev", metrics={"accuracy": 50.0})
@@ -92,18 +83,14 @@ def test_curves_and_final_values(tmp_path: Path, make_trial: MakeTrial, make_dir
 @pytest.mark.parametrize(
     ("more", "expected"), [({}, "Python 3.11, torch 2.13"), ({"compile": True}, "Python 3.11, torch 2.13 compiled")]
 )
-def test_versions_say_whether_the_model_was_compiled(
-    tmp_path: Path, make_trial: MakeTrial, make_directory: MakeDirectory, more: dict[str, Any], expected: str
-) -> None:
+def test_versions_say_whether_the_model_was_compiled(tmp_path: Path, more: dict[str, Any], expected: str) -> None:
     directory = make_directory(tmp_path, make_trial())
     content = {"python": "3.11.7", "libraries": {"torch": "2.13.0+cpu"}, **more}
     (directory.path / "environment.json").write_text(json.dumps(content))
     assert read_run_record(directory).libraries == expected
 
 
-def test_times_come_from_the_attempts(
-    tmp_path: Path, make_trial: MakeTrial, make_directory: MakeDirectory, attempt: Attempt
-) -> None:
+def test_times_come_from_the_attempts(tmp_path: Path) -> None:
     first = attempt("lost", started_at="2026-01-01T00:00:00.000+00:00", ended_at="2026-01-01T00:01:00.000+00:00")
     second = attempt("running", started_at="2026-01-02T00:00:00.000+00:00")
     directory = make_directory(tmp_path, make_trial(), attempts=[first, second])
@@ -148,15 +135,9 @@ DAMAGES: dict[str, tuple[Callable[[RunDirectory], None], str]] = {
 
 
 @pytest.mark.parametrize("what", DAMAGES)
-def test_damage_is_reported_in_one_line_that_names_the_file(
-    tmp_path: Path, make_trial: MakeTrial, make_directory: MakeDirectory, attempt: Attempt, what: str
-) -> None:
+def test_damage_is_reported_in_one_line_that_names_the_file(tmp_path: Path, what: str) -> None:
     directory = make_directory(
-        tmp_path,
-        make_trial(),
-        attempts=[attempt("succeeded")],
-        metrics={"test/accuracy": 1.0},
-        losses=[1.0],
+        tmp_path, make_trial(), attempts=[attempt("succeeded")], metrics={"test/accuracy": 1.0}, losses=[1.0]
     )
     cause, message = DAMAGES[what]
     cause(directory)
@@ -166,9 +147,7 @@ def test_damage_is_reported_in_one_line_that_names_the_file(
     assert "\n" not in str(error.value)
 
 
-def test_torn_lines_and_unknown_keys_are_no_damage(
-    tmp_path: Path, make_trial: MakeTrial, make_directory: MakeDirectory, attempt: Attempt
-) -> None:
+def test_torn_lines_and_unknown_keys_are_no_damage(tmp_path: Path) -> None:
     directory = make_directory(tmp_path, make_trial(), attempts=[attempt("failed", "x", newer=1)], losses=[1.0, 2.0])
     with (directory.path / "events.jsonl").open("ab") as file:
         file.write(b'{"event": "train", "step": 3, "lo')

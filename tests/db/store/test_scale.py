@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dropbench.db.queries.results import results
-from dropbench.db.queries.statistics import summarize
+from dropbench.db.statistics.seeds import summarize
 from dropbench.db.store.run_record import RunRecord
 from dropbench.db.store.store import Store, SubmissionRow
 from dropbench.harness.regularizers.spec import complete_spec
 from dropbench.harness.trials.trial import Trial
+from tests.db.records import done, make_trial
 from tests.requests import named
 
-Make = Callable[..., Trial]
 MANY = 40_000
 """More than the number of parameters of a statement in SQLite."""
 
@@ -40,7 +39,7 @@ def test_small_deviations_from_a_large_mean() -> None:
     assert summarize(values).std == pytest.approx(statistics.stdev(values), rel=1e-9)
 
 
-def test_any_number_of_ids(store: Store, make_trial: Make) -> None:
+def test_any_number_of_ids(store: Store) -> None:
     trials = [make_trial(seed) for seed in range(3)]
     store.enqueue(trials, [named("suite", *trials)])
     ids = [f"{number:012x}" for number in range(MANY)]
@@ -56,7 +55,7 @@ def test_any_number_of_ids(store: Store, make_trial: Make) -> None:
     assert [row["n"] for row in results(store, ids=ids)] == [2]
 
 
-def test_a_bulk_is_added_in_the_order_it_came(store: Store, make_trial: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bulk_is_added_in_the_order_it_came(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dropbench.db.store.store.BULK", 7)
     trials = [make_trial(seed, data=f"data-{seed % 3}") for seed in range(30)]
     requests = [named(suite, *trials) for suite in ("one", "two")]
@@ -66,14 +65,9 @@ def test_a_bulk_is_added_in_the_order_it_came(store: Store, make_trial: Make, mo
     assert store.suites([trials[9].id]) == {trials[9].id: ["one", "two"]}
 
 
-def test_a_trial_of_two_suites_is_counted_once(store: Store, make_trial: Make) -> None:
+def test_a_trial_of_two_suites_is_counted_once(store: Store) -> None:
     values = {0: 80.0, 1: 82.0}
-    store.record(
-        [
-            RunRecord(make_trial(seed), "succeeded", None, [], [("test/accuracy", -1, value)])
-            for seed, value in values.items()
-        ]
-    )
+    store.record([done(make_trial(seed), value) for seed, value in values.items()])
     store.add_requests(named(suite, *map(make_trial, values)) for suite in ("one", "two", "two"))
     (row,) = results(store, group_by=["regularizer"])
     assert (row["n"], row["mean"], row["std"]) == (2, 81.0, statistics.stdev(values.values()))
@@ -87,7 +81,7 @@ def test_a_trial_of_two_suites_is_counted_once(store: Store, make_trial: Make) -
 
 
 @pytest.mark.parametrize("key", ["regularizer", "model", "lr", "window"])
-def test_a_filter_that_leaves_all_changes_nothing(store: Store, make_trial: Make, key: str) -> None:
+def test_a_filter_that_leaves_all_changes_nothing(store: Store, key: str) -> None:
     """Without a filter, values are read from the index of final values; with a filter, through the trials."""
     specs = [complete_spec("dropkey", {"ratio": 0.1, "window": 1 + n % 2}) for n in range(4)]
     specs[0] = complete_spec("dropout", {"ratio": 0.1})
@@ -124,7 +118,7 @@ def key_of(trial: Trial, key: str) -> Any:
     return trial.regularizer.name if key == "regularizer" else trial.model
 
 
-def test_values_of_different_types_are_different_groups(store: Store, make_trial: Make) -> None:
+def test_values_of_different_types_are_different_groups(store: Store) -> None:
     for value in (1, True, "1"):
         store.enqueue([make_trial(overrides={"x": value})])
     assert {repr(row["x"]) for row in results(store, group_by=["x"])} == {"1", "True", "'1'"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from sqlalchemy import update
 from dropbench.db.schema.connection import writing
 from dropbench.db.schema.tables import Attempts
 from dropbench.db.store.store import Store, SubmissionRow, open_store
-from dropbench.harness.trials.trial import Trial
+from tests.db.records import make_trial
 from tests.db.transfer.given import ODD, attempt, outcome
 from tests.requests import named
 
@@ -27,7 +27,7 @@ def source_store(tmp_path: Path, template: Path) -> Iterator[Store]:
 
 
 @pytest.fixture
-def filled(source_store: Store, make_trial: Callable[..., Trial]) -> Store:
+def filled(source_store: Store) -> Store:
     """Trials in all lasting states, with unusual texts, numbers and values, and an ended submission."""
     trials = [make_trial(seed, overrides={"lr": 1e-5, "name": "a\nb"}) for seed in range(6)]
     submission = SubmissionRow("a" * 32, "local", "/some\nwhere", "laptop", 7, username="me")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from dropbench.db.schema.tables import Attempts
@@ -11,8 +10,6 @@ from dropbench.db.store.store import Store
 from dropbench.db.transfer.merge import ImportSummary, transfer
 from dropbench.db.transfer.source import open_source
 from dropbench.harness.trials.trial import Trial
-
-Dump = Callable[..., dict[str, set[tuple[Any, ...]]]]
 
 DAY = "2026-01-0{}T00:00:00.000+00:00"
 ODD = 'ValueError: "a,b"\nline 2\r 50%\r100%\r\nend ; \u2028 ü =1+1'

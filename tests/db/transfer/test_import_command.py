@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -15,12 +14,12 @@ from sqlalchemy import update
 from dropbench.db.schema.connection import writing
 from dropbench.db.schema.tables import REVISION, Trials
 from dropbench.db.store.store import Store
-from dropbench.harness.trials.trial import Trial
 from tests.db.conftest import Call
+from tests.db.records import make_trial
 from tests.db.transfer.given import outcome
 
 
-def test_the_command(call: Call, filled: Store, tmp_path: Path, make_trial: Callable[..., Trial]) -> None:
+def test_the_command(call: Call, filled: Store, tmp_path: Path) -> None:
     assert call("db", "import", "there.db") == (
         0, "Added 6 trials, updated 0, 0 unchanged; added 1 ended submission.\n", "",
     )  # fmt: skip

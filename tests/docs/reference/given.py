@@ -17,7 +17,7 @@ from dropbench.harness.suites.request import write_request
 from dropbench.harness.suites.suite import load_suite
 from dropbench.harness.trials.trial import Trial
 from dropbench.jobs.queue.request import request_suite
-from tests.db.conftest import ENDED, STARTED
+from tests.db.records import ENDED, STARTED
 
 SUITE = "field/vision"
 ROWS = ("none", "dropkey")

@@ -27,7 +27,7 @@ from dropbench.harness.suites.cell import SuiteOptions
 from dropbench.harness.suites.request import RequestedCell, write_request
 from dropbench.harness.trials.result_versions import ENGINE
 from dropbench.harness.trials.trial import Trial
-from tests.db.conftest import ENDED
+from tests.db.records import ENDED
 from tests.docs.reference.given import SUITE, campaign, extended
 from tests.requests import named
 

@@ -16,7 +16,6 @@ from dropbench.harness.analysis.options import Options
 from dropbench.harness.analysis.sparsity import BINS, GrowingHistogram
 from dropbench.harness.analysis.statistics import AttentionRecorder
 from dropbench.harness.analysis.trained import Trained
-from dropbench.harness.attention.reference.sdpa import attention_weights
 from dropbench.harness.errors import InputError
 from dropbench.harness.regularizers.base import Site
 from dropbench.harness.runs.run_directory import RunDirectory
@@ -218,10 +217,3 @@ def test_a_trial_without_result_or_weights_is_an_error(tmp_path: Path) -> None:
     weights.unlink()
     with pytest.raises(InputError, match="selected weights: is missing"):
         Trained(directory, CPU)
-
-
-def test_rows_of_attention_weights_are_the_softmax() -> None:
-    """Analyses get the result of `attention_weights`, whose rows are distributions."""
-    q, k = (torch.randn(1, 2, 3, 4, dtype=torch.float64) for _ in range(2))
-    expected = (q @ k.transpose(-1, -2) / 2).softmax(-1)
-    assert torch.allclose(attention_weights(q, k), expected, atol=1e-12)

@@ -76,15 +76,6 @@ def test_scale(training: bool) -> None:
         torch.testing.assert_close(out, scaled_dot_product_attention(q, k, v, scale=0.7), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("regularized", [None, 0.0])
-def test_without_a_regularizer_or_a_ratio_training_is_sdpa_and_draws_nothing(regularized: float | None) -> None:
-    q, k, v = qkv(5, 5)
-    site = site_with(None) if regularized is None else drop_site("element", ratio=regularized)
-    before = torch.get_rng_state()
-    assert torch.equal(attend(q, k, v, site, training=True), scaled_dot_product_attention(q, k, v))
-    assert torch.equal(torch.get_rng_state(), before)
-
-
 @pytest.mark.parametrize(
     ("shapes", "message"),
     [

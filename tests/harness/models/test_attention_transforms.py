@@ -1,4 +1,4 @@
-"""Forward-mode differentiation and `torch.func`: derivatives of scalar float64 code with the same dropped keys."""
+"""Forward-mode differentiation and `torch.func`: the derivatives of finite differences with the same dropped keys."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from dropbench.harness.models.attention import attend
 from dropbench.harness.regularizers.base import Site
 from tests.covering import each_pair
 from tests.harness.attention.attention_case import needs_compiler
-from tests.harness.attention.reference import scalar_loops
-from tests.harness.given import TOKENS, masks, qkv, site_of
+from tests.harness.given import masks, qkv, site_of
 
 UNITS: tuple[Unit, ...] = get_args(Unit)
 RESCALES: tuple[Rescale, ...] = get_args(Rescale)
@@ -51,21 +50,6 @@ def trained(site: Site, boolean: Tensor | None = None) -> Callable[..., Tensor]:
     return call
 
 
-def by_loops(site: Site, boolean: Tensor | None, rescale: Rescale) -> Callable[..., Tensor]:
-    """The same function in scalar float64 code."""
-    torch.manual_seed(5)
-    shape = 2, 2, TOKENS, TOKENS
-    dropped = site.regularizer.sample_drop_mask(shape, site, torch.device("cpu"))  # type: ignore[union-attr]
-
-    def call(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = boolean) -> Tensor:
-        return scalar_loops.attention(
-            q, k, v, dropped, rescale="inverse" if rescale == "inverse" else "after", ratio=site.ratio, mask=mask,
-            causal=True,
-        )  # fmt: skip
-
-    return call
-
-
 def finite_difference(call: Callable[..., Tensor], primals: list[Tensor], tangents: list[Tensor]) -> Tensor:
     above, below = (
         call(*(primal.double() + step * tangent.double() for primal, tangent in zip(primals, tangents, strict=True)))
@@ -78,7 +62,7 @@ def finite_difference(call: Callable[..., Tensor], primals: list[Tensor], tangen
 def test_forward_mode(unit: Unit, rescale: Rescale, mask: str) -> None:
     site = site_of(unit, rescale)
     primals, tangents, boolean = inputs(mask)
-    expected = finite_difference(by_loops(site, boolean, rescale), primals, tangents)
+    expected = finite_difference(trained(site, boolean), primals, tangents)
     with forward_ad.dual_level():
         duals = [forward_ad.make_dual(primal, tangent) for primal, tangent in zip(primals, tangents, strict=True)]
         tangent = forward_ad.unpack_dual(trained(site, boolean)(*duals)).tangent
@@ -136,18 +120,6 @@ def test_gradients_per_sample(unit: Unit, rescale: Rescale, mask: str, randomnes
         out = loss(q, k, v, None if per_sample is None else per_sample[index])
         for grad, expected in zip(grads, torch.autograd.grad(out, leaves), strict=True):
             torch.testing.assert_close(grad[index], expected, rtol=1e-4, atol=1e-5)
-
-
-@each_mask
-def test_evaluation(mask: str) -> None:
-    site = site_of("element", "inverse")
-    primals, tangents, boolean = inputs(mask)
-
-    def call(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = boolean) -> Tensor:
-        return attend(q, k, v, site, training=False, mask=mask, causal=True)
-
-    _, tangent = jvp(call, tuple(primals), tuple(tangents))
-    torch.testing.assert_close(tangent.double(), finite_difference(call, primals, tangents), rtol=1e-4, atol=1e-4)
 
 
 @needs_compiler

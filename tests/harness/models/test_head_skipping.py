@@ -110,18 +110,6 @@ def test_values_and_gradients_equal_those_of_all_projections(
             torch.testing.assert_close(one, other, rtol=0, atol=1e-10)
 
 
-def test_weights_of_dropped_heads_have_gradients_of_0() -> None:
-    torch.manual_seed(0)
-    model, run = timm()
-    bind(model.double().train(), "headmask", heads=2)
-    run(model).sum().backward()
-    for parameter in ("qkv.weight", "qkv.bias"):
-        grad = model.get_submodule("blocks.0.attn").get_parameter(parameter).grad
-        assert grad is not None
-        rows = grad.view(3, 6, -1).ne(0).any(dim=2)[2]  # those of the values
-        assert int(rows.sum()) == 4
-
-
 @pytest.mark.parametrize("name", ["drophead:draw=sample", "dropkey", "drophead+disagreement", "drophead+sigma-reparam"])
 def test_where_all_heads_are_needed_all_are_projected(name: str, projected: list[int]) -> None:
     name, _, draw = name.partition(":draw=")

@@ -21,30 +21,16 @@ from dropbench.harness.predictions.schema import Header, Predictions, Ratio, con
 from dropbench.harness.predictions.store import predictions_path, read_predictions, write_predictions
 
 HEADER = Header(
-    format=1,
-    trial="0123456789ab",
-    task="t",
-    data="d",
-    fingerprint="f",
-    split="test",
-    rows=2,
+    format=1, trial="0123456789ab", task="t", data="d", fingerprint="f", split="test", rows=2,
     columns={"target": "class", "tags": "classes", "loss": "number", "n": "count", "boxes": "matrix", "text": "text"},
     classes=("no", "yes"),
     metrics={"loss": Ratio(sum="loss", over=("n",)), "perplexity": Ratio(sum="loss", over=("n",), exponential=True)},
-)
+)  # fmt: skip
 ROWS: list[dict[str, Any]] = [
-    {
-        "id": "00000000000a",
-        "index": 0,
-        "target": 1,
-        "tags": [0, 1],
-        "loss": 0.5,
-        "n": 2,
-        "boxes": [[1, 2.5]],
-        "text": "ä\n",
-    },
+    {"id": "00000000000a", "index": 0, "target": 1, "tags": [0, 1], "loss": 0.5, "n": 2, "boxes": [[1, 2.5]],
+     "text": "ä\n"},
     {"id": "00000000000a-2", "index": 7, "target": 0, "tags": [], "loss": None, "n": 0, "boxes": [], "text": ""},
-]
+]  # fmt: skip
 
 
 def write_lines(path: Path, *lines: Any) -> Path:
@@ -80,26 +66,11 @@ def test_a_failed_write_leaves_the_previous_file_and_nothing_else(tmp_path: Path
 @pytest.mark.parametrize(
     ("column", "value"),
     [
-        ("id", "x"),
-        ("id", "00000000000a-02"),
-        ("id", 3),
-        ("index", -1),
-        ("index", True),
-        ("target", 2),
-        ("target", -1),
-        ("target", 1.0),
-        ("tags", [0, 2]),
-        ("tags", 0),
-        ("loss", "1"),
-        ("loss", True),
-        ("n", 1.5),
-        ("n", None),
-        ("boxes", [1]),
-        ("boxes", [["x"]]),
-        ("text", None),
-        ("more", 1),
+        ("id", "x"), ("id", "00000000000a-02"), ("id", 3), ("index", -1), ("index", True), ("target", 2),
+        ("target", -1), ("target", 1.0), ("tags", [0, 2]), ("tags", 0), ("loss", "1"), ("loss", True), ("n", 1.5),
+        ("n", None), ("boxes", [1]), ("boxes", [["x"]]), ("text", None), ("more", 1),
     ],
-)
+)  # fmt: skip
 def test_a_row_with_another_type_is_refused_by_its_line(tmp_path: Path, column: str, value: object) -> None:
     path = write_lines(tmp_path / "a", HEADER.model_dump(), ROWS[0], {**ROWS[1], column: value})
     with pytest.raises(InputError, match=r"a:3: .*expected") as error:

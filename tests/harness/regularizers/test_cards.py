@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,14 +49,15 @@ def test_cards_are_read_without_torch() -> None:
 
 
 @pytest.fixture
-def register(tmp_path: Path) -> Iterator[Callable[..., None]]:
+def register(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Registers a plug-in's regularizer, as from a file in the temporary folder, for the time of a test."""
 
     def add(**facts: Any) -> None:
-        REGULARIZERS._entries["mine"] = Entry("mine", "", Unregularized, facts, str(tmp_path / "mine.py"))
+        monkeypatch.setitem(
+            REGULARIZERS._entries, "mine", Entry("mine", "", Unregularized, facts, str(tmp_path / "mine.py"))
+        )
 
-    yield add
-    REGULARIZERS._entries.pop("mine", None)
+    return add
 
 
 def test_a_plug_in_gives_its_card_as_a_mapping_or_a_file(register: Callable[..., None], tmp_path: Path) -> None:

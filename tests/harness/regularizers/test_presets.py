@@ -6,10 +6,9 @@ import torch
 from torch import Tensor
 
 from dropbench.harness.models.attention import attend
-from dropbench.harness.regularizers.base import Site
-from dropbench.harness.regularizers.schedules import constant
 from dropbench.harness.regularizers.spec import build_regularizer
 from tests.covering import each_pair
+from tests.harness.given import site_with
 from tests.harness.regularizers.methods import reference
 
 BATCH, HEADS, RATIO = 3, 2, 0.5
@@ -24,16 +23,10 @@ DROPS: dict[str, dict[str, int]] = {
 }
 
 
-def preset_site(name: str) -> Site:
-    site = Site("attention", "encoder-self", 0, 1, HEADS, grid=(2, 3))
-    params = {} if name == "none" else {"ratio": RATIO, **DROPS[name]}
-    build_regularizer(name, **params).bind_to(site, constant)
-    return site
-
-
 @each_pair(name=["none", *DROPS], mask=["none", "padding", "bias", "of heads"], causal=[False, True])
 def test_values_and_gradients_equal_the_formula(name: str, mask: str, causal: bool) -> None:
-    given, site = reference.masks(BATCH, HEADS)[mask], preset_site(name)
+    given, params = reference.masks(BATCH, HEADS)[mask], {} if name == "none" else {"ratio": RATIO, **DROPS[name]}
+    site = site_with(build_regularizer(name, **params), grid=(2, 3))
     q, k, v = reference.qkv(BATCH, HEADS)
 
     def run(values: Tensor) -> Tensor:

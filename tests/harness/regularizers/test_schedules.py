@@ -6,7 +6,6 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from dropbench.harness.errors import InputError
 from dropbench.harness.regularizers.schedules import SCHEDULES
 
 DEPTHS = st.integers(1, 40)
@@ -35,17 +34,3 @@ def test_linear_between_the_ratio_and_0(ratio: float, depth: int) -> None:
     step = ratio / (depth - 1)
     assert [later - earlier for earlier, later in pairwise(up)] == pytest.approx([step] * (depth - 1), abs=1e-12)
     assert set(ratios("constant", ratio, depth)) == {ratio}
-
-
-def test_the_papers_decreasing_schedule_on_14_layers() -> None:
-    assert ratios("decreasing", 0.3, 14) == pytest.approx([0.3 * left / 13 for left in range(13, -1, -1)])
-
-
-@pytest.mark.parametrize("name", list(SCHEDULES))
-def test_a_single_layer_has_the_ratio(name: str) -> None:
-    assert ratios(name, 0.3, 1) == [0.3]
-
-
-def test_unknown_names() -> None:
-    with pytest.raises(InputError, match="did you mean decreasing"):
-        SCHEDULES.get("decresing")

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -17,29 +14,21 @@ from dropbench.harness.errors import InputError, Interrupted
 from dropbench.harness.predictions.store import predictions_path
 from dropbench.harness.runs.predictions import load_predictions
 from dropbench.harness.runs.run_directory import RunDirectory
-from dropbench.harness.settings import Settings
-from dropbench.harness.training.engine import run_trial
 from dropbench.harness.trials.task import TASKS, Split
-from dropbench.harness.trials.trial import Trial, TrialRequest
+from dropbench.harness.trials.trial import Trial
 from dropbench.tasks.images.image_classification import ImageClassification
-from tests.paths import ROOT
-from tests.patience import PATIENCE
+from tests.training import make_trial, run
 
-SMALL = {"steps": 4, "evaluate_every": 2, "batch_size": 32, "model.depth": 1, "model.embed_dim": 16}
-
-
-def make(align: str = "none", **overrides: Any) -> Trial:
-    request = TrialRequest(
-        task="image-classification", data="digits", model="vit-digits", regularizer="dropkey", params={"ratio": 0.3},
-        align=align, overrides={**SMALL, **overrides},
-    )  # fmt: skip
-    return TASKS.get(request.task).trial_for(request, Settings())
+SMALL: dict[str, Any] = {"steps": 4, "evaluate_every": 2, "batch_size": 32, "model.depth": 1, "model.embed_dim": 16}
 
 
-def train(runs: Path, trial: Trial, stop: Any = lambda: False, **changes: Any) -> tuple[RunDirectory, dict[str, Any]]:
-    directory = RunDirectory.create(runs, trial)
-    settings = Settings(**{"runs": runs, "device": "cpu", "threads": 1, **changes})
-    return directory, run_trial(directory, settings, stop)
+def make(align: str = "none") -> Trial:
+    return make_trial("dropkey:ratio=0.3", align=align, **SMALL)
+
+
+def train(runs: Path, trial: Trial, stop: Any = lambda: False, **settings: Any) -> tuple[RunDirectory, dict[str, Any]]:
+    result = run(runs, trial, stop, **settings)
+    return RunDirectory(runs / trial.id), result
 
 
 def test_monte_carlo_and_split_batches_have_predictions_of_their_own_evaluation(tmp_path: Path) -> None:
@@ -121,13 +110,10 @@ def test_ids_survive_reordering_of_the_data(tmp_path: Path) -> None:
         folder.mkdir()
         (folder / "TREC.train.all").write_text("".join(lines * 2), encoding="latin-1")
         (folder / "TREC.test.all").write_text("".join(test), encoding="latin-1")
-        request = TrialRequest(
-            task="text-classification", data="trec", model="text-transformer",
-            overrides={"steps": 2, "model.layers": 1, "model.dim": 16, "model.heads": 2},
-        )  # fmt: skip
-        settings = {"folders": {"trec": folder}}
-        trial = TASKS.get(request.task).trial_for(request, Settings(**settings))  # type: ignore[arg-type]
-        directory, _ = train(tmp_path / "runs", trial, **settings)
+        small: dict[str, Any] = {"steps": 2, "model.layers": 1, "model.dim": 16, "model.heads": 2}
+        where: dict[str, Any] = {"task": "text-classification", "data": "trec", "model": "text-transformer"}
+        trial = make_trial(folders={"trec": folder}, **where, **small)
+        directory, _ = train(tmp_path / "runs", trial, folders={"trec": folder})
         predictions = load_predictions(directory, "test")
         assert predictions is not None
         ids.append([row["id"] for row in predictions.rows])
@@ -135,30 +121,3 @@ def test_ids_survive_reordering_of_the_data(tmp_path: Path) -> None:
     assert sum("-" in id for id in ids[0]) == 3
     assert {*ids[0]} == {*ids[1]}
     assert ids[0] != ids[1]
-
-
-SCRIPT = """
-import sys
-from pathlib import Path
-import dropbench
-from tests.harness.runs.test_predictions import make, train
-if __name__ == "__main__":
-    train(Path(sys.argv[1]), make())
-"""
-
-
-@pytest.mark.slow
-def test_processes_that_train_together_write_each_example_once(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT)
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    command = [*launch, str(script), str(tmp_path / "runs")]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE)
-    assert done.returncode == 0, done.stderr[-2000:]
-    directory = RunDirectory(tmp_path / "runs" / make().id)
-    predictions = load_predictions(directory, "test")
-    assert predictions is not None
-    assert [row["index"] for row in predictions.rows] == list(range(359))
-    (end,) = [event for event in directory.events() if event["event"] == "end"]
-    assert predictions.metrics()["accuracy"] == pytest.approx(end["metrics"]["test/accuracy"])

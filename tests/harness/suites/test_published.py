@@ -15,24 +15,34 @@ from dropbench.harness.suites.suite import load_suite, suite_names
 from dropbench.jobs.cli.listing import list_items
 
 SOURCES = {"dropkey": "000_*.txt", "dropattention": "001_*.txt", "learned-dropout": "002_*.txt"}
-DROPATTENTION = {
-    "table3": """
+PRINTED = {
+    "dropattention/table3": """
         80.00 93.30 76.92 88.40 88.13 61.49
         82.75 94.10 78.80 90.80 88.87 62.34
         78.25 93.10 77.30 89.60 88.49 62.27
         81.25 93.50 78.51 89.60 88.66 61.79
         81.25 93.50 75.33 88.80 88.47 61.46""",
-    "table5": """
+    "dropattention/table5": """
         95.92 87.23 89.09
         96.21 88.51 90.56
         96.17 88.63 90.85""",
-    "table6": """
+    "dropattention/table6": """
         27.30
         27.96 27.87 27.98 27.87 28.04 27.95
         28.16 28.03 28.07 27.92 28.32 27.87""",
-    "table7": "83.36 84.38 84.48",
-    "table8": "88.13 25.42 88.43 27.3 88.50 26.3 88.70 28.32",
+    "dropattention/table7": "83.36 84.38 84.48",
+    "dropattention/table8": "88.13 25.42 88.43 27.3 88.50 26.3 88.70 28.32",
+    "learned-dropout/baseline": "2.845 3.475 15441192 2.937 3.384 0.6167 15335424",
+    "learned-dropout/dropout": """
+        2.845 3.475 15441192 2.937 3.384 0.6167 15335424
+        3.1 3.354 15441192 3.213 3.425 15441192 3.319 3.512 15441192""",
+    "learned-dropout/penalty": "2.937 3.384 0.6167 2.911 3.403 0.9609",
+    "learned-dropout/precomputed": "2.937 3.384 0.6167 15335424 2.937 3.425 0.7752 15418368",
+    "learned-dropout/shift": "2.937 3.384 0.6167 2.967 3.405 0.5955 3.055 3.457 0.2507",
 }
+"""Values by suite, row by row; those of DropKey are in `test_dropkey_suites`."""
+LEARNED_DROPOUT = ["train-loss", "loss", "kept", "parameters"]
+"""The metrics of its columns."""
 
 
 OTHERS = {
@@ -59,10 +69,14 @@ def test_every_printed_cell_is_listed(listed: list[dict[str, Any]]) -> None:
     assert sum(counts.values()) == len(listed)
 
 
-@pytest.mark.parametrize("name", DROPATTENTION)
-def test_the_cells_of_dropattention_are_those_of_the_source(name: str, listed: list[dict[str, Any]]) -> None:
-    values = [item["value"] for item in listed if item["suite"] == f"dropattention/{name}"]
-    assert values == [float(text) for text in DROPATTENTION[name].split()]
+@pytest.mark.parametrize("name", PRINTED)
+def test_the_cells_are_those_of_the_source(name: str, listed: list[dict[str, Any]]) -> None:
+    items = [item for item in listed if item["suite"] == name]
+    assert [item["value"] for item in items] == [float(text) for text in PRINTED[name].split()]
+    if name.startswith("learned"):
+        for row in {item["conditions"]["row"] for item in items}:
+            metrics = [item["metric"] for item in items if item["conditions"]["row"] == row]
+            assert metrics == [metric for metric in LEARNED_DROPOUT if metric in metrics]
 
 
 def test_the_cells_of_other_sources_are_those_of_their_readmes(listed: list[dict[str, Any]]) -> None:

@@ -12,14 +12,12 @@ from dropbench.harness.errors import InputError
 from dropbench.harness.suites.cell import SuiteOptions
 from dropbench.harness.suites.search_space import Range, Search, Sweep, parse_search, parse_space
 from dropbench.harness.suites.suite import Suite, load_suite, parse_suite
+from tests.harness.suites import test_suite
 from tests.requests import grid_cells
 
 SMALL: dict[str, Any] = {
-    "title": "t",
-    "source": "s",
-    "metric": "accuracy",
-    "trial": {"task": "text-classification", "model": "text-transformer", "data": "trec"},
-    "columns": [{"label": "A"}],
+    **test_suite.SMALL,
+    "columns": [{"label": "A", "trial": {"data": "trec"}}],
     "rows": [
         {"label": "base", "baseline": True, "trial": {"regularizer": "none"}},
         {"label": "drop", "trial": {"regularizer": "dropkey", "params": {"ratio": 0.3, "rescale": "inverse"}}},
@@ -180,20 +178,6 @@ WRONG: list[tuple[dict[str, Any], dict[str, Any], str]] = [
 def test_sweeps_that_do_not_fit_a_suite(changes: dict[str, Any], options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as error:
         list(small(**changes).cells(SuiteOptions(**options)))
-    assert str(error.value).startswith(message)
-
-
-@pytest.mark.parametrize(
-    ("sweep", "message"),
-    [
-        ({"ratio": []}, "small.yaml: sweep.ratio.list: expected a list of values, or a range"),
-        ({"ratio": 0.1}, "small.yaml: sweep.ratio.list=0.1: expected a list of values, or a range"),
-        ({"ratio": {"low": 0.1}}, "small.yaml: sweep.ratio.range.high: field required"),
-    ],
-)
-def test_invalid_sweeps_in_files(sweep: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError) as error:
-        small(sweep=sweep)
     assert str(error.value).startswith(message)
 
 

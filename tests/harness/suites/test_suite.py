@@ -107,24 +107,6 @@ def test_options_that_the_suite_does_not_have_are_rejected(options: SuiteOptions
         list(parse_suite(SMALL, "small", "small.yaml").cells(options))
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"titel": "x"}, "unknown key in f.yaml 'titel': did you mean title"),
-        ({"rows": [{"lable": "x"}]}, "unknown key in f.yaml at rows.0 'lable': did you mean label"),
-        ({"presets": {"mini": {"sedes": 1}}}, "unknown key in f.yaml at presets.mini 'sedes': did you mean seeds"),
-        ({"presets": {"mini": {"seeds": 0}}}, "presets.mini.seeds=0"),
-        ({"presets": {"mini": {"seeds": 10**9}}}, "presets.mini.seeds=1000000000"),
-        ({"rows": [{"label": "x", "published": [1.0]}]}, "row 'x': published has 1 entries, expected 2"),
-        ({"rows": None}, "f.yaml: rows"),
-    ],
-)
-def test_an_invalid_file_is_reported_in_one_line(change: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message) as caught:
-        parse_suite({**SMALL, **change}, "f", "f.yaml")
-    assert "\n" not in str(caught.value)
-
-
 def test_trials_are_counted_before_any_is_created(monkeypatch: pytest.MonkeyPatch) -> None:
     suite = parse_suite(SMALL, "small", "small.yaml")
     monkeypatch.setattr(Cell, "trials", None)
@@ -132,11 +114,6 @@ def test_trials_are_counted_before_any_is_created(monkeypatch: pytest.MonkeyPatc
     options = SuiteOptions(seeds=tuple(range(2000)), sweep=grid, regularizers=("dropkey",))
     with pytest.raises(InputError, match="suite small: more than 1,000,000 trials: request fewer seeds or candidates"):
         request_suite(suite, options, Settings())
-
-
-def test_a_row_with_an_unknown_field_is_rejected() -> None:
-    with pytest.raises(InputError, match=r"unknown key in small.yaml at trial 'modle': did you mean model"):
-        parse_suite({**SMALL, "trial": {**SMALL["trial"], "modle": "x"}}, "small", "small.yaml")
 
 
 def test_a_users_suite_is_read_from_its_path(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -36,14 +36,11 @@ class Mine(Unregularized):
 
 
 @pytest.fixture
-def plug_in(tmp_path: Path) -> Iterator[Callable[[type[Unregularized]], None]]:
+def plug_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[type[Unregularized]], None]:
     """Registers a class as a plug-in's regularizer, for the time of a test."""
-
-    def add(kind: type[Unregularized]) -> None:
-        REGULARIZERS._entries["mine"] = Entry("mine", "", kind, {}, str(tmp_path / "mine.py"))
-
-    yield add
-    REGULARIZERS._entries.pop("mine", None)
+    return lambda kind: monkeypatch.setitem(
+        REGULARIZERS._entries, "mine", Entry("mine", "", kind, {}, str(tmp_path / "mine.py"))
+    )
 
 
 def tuned(**changes: Any) -> Suite:

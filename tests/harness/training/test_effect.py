@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,10 +17,10 @@ from dropbench.harness.regularizers.around import AroundAttention, Attention
 from dropbench.harness.regularizers.base import RATIO, Site, Stage
 from dropbench.harness.regularizers.drop import AttentionDrop
 from dropbench.harness.training import engine
-from tests.harness.training.test_regularization import make
-from tests.training import curve, run
+from tests.harness.training.test_regularization import TEXT
+from tests.training import curve, make_trial, run
 
-SMALL: dict[str, Any] = {"steps": 4, "batch_size": 32, "evaluate_every": 4}
+SMALL: dict[str, Any] = {**TEXT, "steps": 4, "batch_size": 32, "evaluate_every": 4}
 
 
 class Idle(AroundAttention):
@@ -65,12 +65,10 @@ KINDS = {"idle": Idle, "restored": Restored, "gradients-only": GradientsOnly, "r
 
 
 @pytest.fixture(autouse=True)
-def registered() -> Iterator[None]:
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(REGULARIZERS, "_entries", dict(REGULARIZERS._entries))
     for name, kind in KINDS.items():
         REGULARIZERS.add(name, kind)
-    yield
-    for name in KINDS:
-        del REGULARIZERS._entries[name]
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
@@ -79,7 +77,7 @@ def registered() -> Iterator[None]:
     [("idle", "idle"), ("restored", "restored"), ("dropkey + idle", "idle"), ("idle:over=late@0.5", "idle")],
 )
 def test_a_regularizer_without_effect_is_an_error(tmp_path: Path, regularizer: str, name: str, dropout: float) -> None:
-    trial = make(regularizer, **{**SMALL, "model.dropout": dropout})
+    trial = make_trial(regularizer, **{**SMALL, "model.dropout": dropout})
     with pytest.raises(InputError, match=f"regularizer {name}: it changes neither the loss nor the gradients"):
         run(tmp_path, trial)
 
@@ -87,8 +85,8 @@ def test_a_regularizer_without_effect_is_an_error(tmp_path: Path, regularizer: s
 def test_equal_passes_are_an_error(tmp_path: Path) -> None:
     options: dict[str, Any] = {**SMALL, "model.dropout": 0.0}
     with pytest.raises(InputError, match=r"r-drop: .* its passes are equal: add a part that drops"):
-        run(tmp_path, make("r-drop", **options))
-    run(tmp_path, make("r-drop + dropkey", **options))
+        run(tmp_path, make_trial("r-drop", **options))
+    run(tmp_path, make_trial("r-drop + dropkey", **options))
 
 
 @pytest.mark.parametrize(
@@ -99,24 +97,24 @@ def test_equal_passes_are_an_error(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_an_effect_is_none_of_an_error(tmp_path: Path, regularizer: str, capsys: pytest.CaptureFixture[str]) -> None:
-    run(tmp_path, make(regularizer, **SMALL))
+    run(tmp_path, make_trial(regularizer, **SMALL))
     assert "changed nothing" not in capsys.readouterr().out
 
 
 def test_a_rare_effect_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run(tmp_path, make("dropkey:ratio=0.000000001", **SMALL))
+    run(tmp_path, make_trial("dropkey:ratio=0.000000001", **SMALL))
     assert "note: dropkey changed nothing in 16 draws: its strength may be too small" in capsys.readouterr().out
 
 
 def test_strength_0_is_not_checked(tmp_path: Path) -> None:
-    run(tmp_path, make("idle:ratio=0", **SMALL))
+    run(tmp_path, make_trial("idle:ratio=0", **SMALL))
 
 
 @pytest.mark.parametrize(
     "regularizer", ["dropkey + drophead + r-drop", "ad-drop:alternate=false", "layerdrop:ratio=0.001"]
 )
 def test_the_check_changes_no_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, regularizer: str) -> None:
-    trial = make(regularizer, **SMALL)
+    trial = make_trial(regularizer, **SMALL)
     checked = run(tmp_path / "checked", trial)
     unchecked: Callable[[Any], None] = lambda trainer: None  # noqa: E731
     monkeypatch.setattr(engine, "require_effect", unchecked)
@@ -131,6 +129,6 @@ def test_modules_of_other_parts_are_idle_meanwhile(tmp_path: Path) -> None:
         "model.dim": 24, "model.heads": 3,
     }  # fmt: skip
     where: dict[str, Any] = {"task": "language-modelling", "data": "text-synthetic", "model": "learned-dropout-lm"}
-    run(tmp_path, make("learned-dropout", **where, **options))
+    run(tmp_path, make_trial("learned-dropout", **where, **options))
     with pytest.raises(InputError, match="regularizer idle"):
-        run(tmp_path, make("learned-dropout + idle", **where, **options))
+        run(tmp_path, make_trial("learned-dropout + idle", **where, **options))

@@ -10,17 +10,19 @@ from typing import Any
 
 import pytest
 
+from dropbench.harness.runs.predictions import load_predictions
 from dropbench.harness.runs.run_directory import RunDirectory
 from dropbench.harness.trials.trial import Trial
-from tests.harness.training.test_regularization import CERTAIN, COMPOSITION, VISION, make
+from tests.harness.training.test_regularization import CERTAIN, COMPOSITION, VISION
 from tests.patience import PATIENCE
-from tests.training import run
+from tests.training import make_trial, run
 
 PROGRAM = """
 import json, sys
 from pathlib import Path
 import torch.distributed as dist
 from dropbench.harness.regularizers.methods.layers import LayerDrop
+from dropbench.harness.runs.predictions import load_predictions
 from dropbench.harness.runs.run_directory import RunDirectory
 from dropbench.harness.settings import Settings
 from dropbench.harness.training.engine import run_trial
@@ -57,8 +59,12 @@ def run_pair(folder: Path, trial: Trial) -> tuple[dict[str, Any], list[list[bool
 @pytest.mark.slow
 @pytest.mark.parametrize("regularizer", [COMPOSITION, CERTAIN])
 def test_two_processes_train(tmp_path: Path, regularizer: str) -> None:
-    trial = make(regularizer, task="image-classification", data="digits", model="vit-digits", steps=6, **VISION)
+    trial = make_trial(regularizer, steps=6, **VISION)
     pair, _ = run_pair(tmp_path / "pair", trial)
+    predictions = load_predictions(RunDirectory(tmp_path / "pair" / trial.id), "test")
+    assert predictions is not None
+    assert [row["index"] for row in predictions.rows] == list(range(359))  # each example once
+    assert predictions.metrics()["accuracy"] == pytest.approx(pair["metrics"]["test/accuracy"])
     alone = run(tmp_path / "alone", trial)
     exact = regularizer == CERTAIN  # nothing is drawn by chance
     loss = alone["metrics"]["train/loss"]
@@ -81,7 +87,7 @@ def test_two_processes_train(tmp_path: Path, regularizer: str) -> None:
 )
 def test_two_processes_train_with_parts_of_the_model_left_out(tmp_path: Path, regularizer: str) -> None:
     options = {**VISION, "steps": 6, "accumulate": 2}
-    trial = make(regularizer, task="image-classification", data="digits", model="vit-digits", **options)
+    trial = make_trial(regularizer, **options)
     pair, draws = run_pair(tmp_path / "pair", trial)
     assert pair["steps"] == 6
     own = [rank[-len(rank) // 2 :] for rank in draws]  # after the check of the first batch
@@ -93,8 +99,8 @@ def test_two_processes_train_with_parts_of_the_model_left_out(tmp_path: Path, re
 @pytest.mark.slow
 def test_two_processes_average_gradients_as_one_does(tmp_path: Path) -> None:
     """At a ratio that drops nothing, LayerDrop, whose trials average gradients, trains what `none` does."""
-    options = {**VISION, "task": "image-classification", "data": "digits", "model": "vit-digits", "steps": 6}
-    pair, draws = run_pair(tmp_path / "pair", make("layerdrop:ratio=0.000000001", **options))
+    options = {**VISION, "steps": 6}
+    pair, draws = run_pair(tmp_path / "pair", make_trial("layerdrop:ratio=0.000000001", **options))
     assert all(draws[0][-12:])  # after the check of the first batch: two layers in six steps
-    alone = run(tmp_path / "alone", make("none", **options))
-    assert pair["metrics"]["train/loss"] == pytest.approx(alone["metrics"]["train/loss"], rel=1e-4)
+    alone = run(tmp_path / "alone", make_trial("none", **options))
+    assert pair["metrics"] == pytest.approx(alone["metrics"], rel=1e-4)

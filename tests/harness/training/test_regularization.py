@@ -14,21 +14,18 @@ import pytest
 import torch
 
 from dropbench.harness.errors import InputError
-from dropbench.harness.regularizers.spec import parse_spec
 from dropbench.harness.runs.run_directory import RunDirectory
 from dropbench.harness.settings import Settings
 from dropbench.harness.training.trainer import Trainer
 from dropbench.harness.trials.task import TASKS, Task
-from dropbench.harness.trials.trial import Trial, TrialRequest
+from dropbench.harness.trials.trial import Trial
 from tests.patience import PATIENCE
-from tests.training import assert_resumes, curve, run
+from tests.training import assert_resumes, curve, make_trial, run
 
 COMPOSITION = "dropkey:ratio=0.3 + drophead:ratio=0.1 + r-drop:alpha=1"
 CERTAIN = "ad-drop:ratio=0.999999999,alternate=false"
 REGULARIZERS = (
     COMPOSITION,
-    "r-drop",
-    "dropkey:ratio=0.3,over=late@0.5",
     "attendout:ratio=0.3 + headmask-important:draw=sample",
     "ad-drop:integral_steps=2,alternate=false + layerdrop",
 )
@@ -39,33 +36,15 @@ TRANSLATION: dict[str, Any] = {
     "pieces": 120, "max_tokens": 300, "model.encoder_layers": 1, "model.decoder_layers": 1, "model.dim": 32,
     "model.feedforward": 64, "model.dropout": 0.0,
 }  # fmt: skip
-SHORT: dict[str, Any] = {"steps": 8, "batch_size": 32, "evaluate_every": 4, "model.dropout": 0.1}
+TEXT: dict[str, Any] = {"task": "text-classification", "data": "trec-synthetic", "model": "text-transformer"}
+SHORT: dict[str, Any] = {**TEXT, "steps": 8, "batch_size": 32, "evaluate_every": 4, "model.dropout": 0.1}
 SPLIT: dict[str, Any] = {"micro_batch_splits": 2}
 VISION: dict[str, Any] = {"model.depth": 2, "model.embed_dim": 16, "batch_size": 32}
 
 
-def make(
-    regularizer: str = "none",
-    task: str = "text-classification",
-    data: str = "trec-synthetic",
-    model: str = "text-transformer",
-    folders: dict[str, Path] | None = None,
-    **overrides: Any,
-) -> Trial:
-    """Make a trial, and check it as before it is queued."""
-    spec = parse_spec(regularizer)
-    request = TrialRequest(
-        task=task, data=data, model=model, regularizer=spec.name, params=spec.params, overrides=overrides, seed=3
-    )
-    kind = TASKS.get(task)
-    trial = kind.trial_for(request, Settings(folders=folders or {}))
-    kind.check(trial)
-    return trial
-
-
 def small(regularizer: str) -> Trial:
     """A trial of a few steps whose model has dropout, which makes the passes differ."""
-    return make(regularizer, **SHORT)
+    return make_trial(regularizer, **SHORT)
 
 
 KILLED = """
@@ -125,13 +104,16 @@ def test_a_schedule_over_steps_is_followed_in_a_run_and_after_a_stop(
     assert ratios[8:] == ratios[:8]
 
 
+@pytest.mark.slow
 def test_a_composition_trains_on_real_texts(tmp_path: Path) -> None:
     """On the questions of TREC, if DROPBENCH_DATA has them: better than the most frequent of the six classes."""
     root = Path(os.environ.get("DROPBENCH_DATA", ""))
     if not (root / "trec").is_dir():
         pytest.skip("no trec in DROPBENCH_DATA")
     folders = {"trec": root / "trec"}
-    trial = make(COMPOSITION, data="trec", folders=folders, steps=60, batch_size=32, evaluate_every=60, lr=0.003)
+    trial = make_trial(
+        COMPOSITION, folders=folders, steps=60, batch_size=32, evaluate_every=60, lr=0.003, **{**TEXT, "data": "trec"}
+    )
     assert run(tmp_path, trial, folders=folders)["metrics"]["test/accuracy"] > 35.0
 
 
@@ -139,37 +121,30 @@ def test_a_composition_trains_on_real_texts(tmp_path: Path) -> None:
 def test_weight_0_equals_none_bit_for_bit(tmp_path: Path, regularizer: str) -> None:
     plain, weightless = small("none"), small(regularizer)
     if "dropkey" in regularizer:  # which replaces the dropout of attention
-        plain, weightless = (make(name, **{**SHORT, "model.dropout": 0.0}) for name in ("none", regularizer))
+        plain, weightless = (make_trial(name, **{**SHORT, "model.dropout": 0.0}) for name in ("none", regularizer))
     assert run(tmp_path, weightless)["metrics"] == run(tmp_path, plain)["metrics"]
     assert curve(tmp_path, weightless) == curve(tmp_path, plain)
 
 
 def test_micro_batches_and_their_splits_train_what_whole_batches_do(tmp_path: Path) -> None:
     """AD-DROP with a ratio of almost 1 draws nothing by chance, so that only rounding differs."""
-    options: dict[str, Any] = {
-        "task": "image-classification",
-        "data": "digits",
-        "model": "vit-digits",
-        "steps": 6,
-        **VISION,
-    }
-    whole = run(tmp_path / "whole", make(CERTAIN, **options))
+    options: dict[str, Any] = {"steps": 6, **VISION}
+    whole = run(tmp_path / "whole", make_trial(CERTAIN, **options))
     for name, trial, changes in (
-        ("micro", make(CERTAIN, accumulate=4, **options), {}),
-        ("split", make(CERTAIN, **options), SPLIT),
+        ("micro", make_trial(CERTAIN, accumulate=4, **options), {}),
+        ("split", make_trial(CERTAIN, **options), SPLIT),
     ):
         result = run(tmp_path / name, trial, **changes)
         assert result["metrics"]["train/loss"] == pytest.approx(whole["metrics"]["train/loss"], rel=1e-4)
 
 
 BATCHES: dict[str, dict[str, Any]] = {
-    "text-classification": {},
-    "sequence-labelling": {"data": "conll2000-synthetic", "features": "suffix3,case,characters,pos"},
+    "text-classification": TEXT,
+    "sequence-labelling": {**TEXT, "data": "conll2000-synthetic", "features": "suffix3,case,characters,pos"},
     "language-modelling": {"data": "text-synthetic", "model": "learned-dropout-lm", **LANGUAGE},
     "translation": {"data": "multi30k-synthetic", "model": "transformer-wmt-en-de", **TRANSLATION},
-    "image-classification": {"data": "digits", "model": "vit-digits", **VISION},
-    "token labels": {
-        "task": "image-classification",
+    "image-classification": VISION,
+    "image-classification: token labels": {
         "data": "cifar10-synthetic",
         "model": "volo-cifar",
         "token_labels": "image",
@@ -184,8 +159,7 @@ BATCHES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", BATCHES)
 def test_a_repeated_batch_has_the_same_loss_and_the_logits_twice(name: str) -> None:
-    options = dict(BATCHES[name])
-    task = task_of(make(task=str(options.pop("task", name)), **options))
+    task = task_of(make_trial(**{**BATCHES[name], "task": name.partition(":")[0]}))
     assert task.gives_logits()
     torch.manual_seed(0)
     model = task.build_model().eval()
@@ -209,7 +183,7 @@ def task_of(trial: Trial) -> Task:
 
 def test_a_task_without_class_scores_refuses_them_before_anything_is_queued() -> None:
     with pytest.raises(InputError, match="r-drop: it needs class scores, which task 'mesh-recovery' does not give"):
-        make("r-drop", "mesh-recovery", "humbi-synthetic", "metro")
+        make_trial("r-drop", task="mesh-recovery", data="humbi-synthetic", model="metro")
 
 
 def test_the_order_of_writing_makes_another_trial_only_if_parts_do_not_commute(

@@ -11,26 +11,15 @@ import pytest
 from dropbench.harness.cli.main import run as command
 from dropbench.harness.errors import InputError, Interrupted
 from dropbench.harness.runs.run_directory import RunDirectory
-from dropbench.harness.settings import Settings
-from dropbench.harness.training.engine import run_trial
 from dropbench.harness.training.tracking import checked_trackers
-from dropbench.harness.trials.task import TASKS
-from dropbench.harness.trials.trial import Trial, TrialRequest
+from dropbench.harness.trials.trial import Trial
+from tests.training import after, make_trial, run
 
 
 @pytest.fixture(scope="module")
 def trial() -> Trial:
-    request = TrialRequest(
-        task="image-classification", data="digits", model="vit-digits", regularizer="dropkey", params={"ratio": 0.3},
-        overrides={"epochs": 1, "batch_size": 96, "evaluate_every": 4, "model.depth": 1, "model.embed_dim": 16},
-    )  # fmt: skip
-    return TASKS.get("image-classification").trial_for(request, Settings())
-
-
-def trained(runs: Path, trial: Trial, *names: str, stop_at: int | None = None) -> dict[str, Any]:
-    settings = Settings(runs=runs, device="cpu", threads=1, trackers=names)
-    count = iter(range(10**9))
-    return run_trial(RunDirectory.create(runs, trial), settings, lambda: next(count) == stop_at)
+    small: dict[str, Any] = {"model.depth": 1, "model.embed_dim": 16}
+    return make_trial("dropkey:ratio=0.3", epochs=1, batch_size=96, evaluate_every=4, **small)
 
 
 def logged_scalars(runs: Path, trial: Trial) -> dict[str, dict[int, float]]:
@@ -53,10 +42,10 @@ def test_tensorboard_has_what_the_events_say_after_a_stop_too(tmp_path: Path, tr
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    plain = trained(tmp_path / "plain", trial)
+    plain = run(tmp_path / "plain", trial)
     with pytest.raises(Interrupted):
-        trained(tmp_path, trial, "tensorboard", stop_at=5)
-    assert trained(tmp_path, trial, "tensorboard") == plain
+        run(tmp_path, trial, after(6), trackers=("tensorboard",))
+    assert run(tmp_path, trial, trackers=("tensorboard",)) == plain
     found = EventAccumulator(str(tmp_path / trial.id / "dropbench"), {"scalars": 0}).Reload()
     expected = logged_scalars(tmp_path, trial)
     assert set(found.Tags()["scalars"]) == set(expected)
@@ -73,7 +62,7 @@ def test_a_tracker_that_fails_does_not_stop_the_trial(
     pytest.importorskip("tensorboard")
     RunDirectory.create(tmp_path, trial)
     (tmp_path / trial.id / "dropbench").write_text("no folder")
-    assert trained(tmp_path, trial, "tensorboard")["format"] == 1
+    assert run(tmp_path, trial, trackers=("tensorboard",))["format"] == 1
     lines = capsys.readouterr().out.splitlines()
     assert sum(line.startswith("tracking disabled: ") for line in lines) == 1
 

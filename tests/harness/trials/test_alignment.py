@@ -13,7 +13,6 @@ from torch import Tensor
 
 from dropbench.harness.attention.call import Call
 from dropbench.harness.errors import InputError, Interrupted
-from dropbench.harness.models.catalog import MODELS
 from dropbench.harness.models.regularize import bind, sites
 from dropbench.harness.regularizers.base import Site
 from dropbench.harness.regularizers.drop import UnitDrop
@@ -21,11 +20,11 @@ from dropbench.harness.regularizers.spec import complete_spec
 from dropbench.harness.runs.run_directory import RunDirectory
 from dropbench.harness.settings import Settings
 from dropbench.harness.training import checkpoint
-from dropbench.harness.training.monte_carlo import monte_carlo
+from dropbench.harness.training.regularization import monte_carlo
 from dropbench.harness.trials.alignment import MAX_DRAWS, base_trial, num_mc_samples, validate_alignment
 from dropbench.harness.trials.task import TASKS
-from dropbench.harness.trials.trial import Trial, TrialRequest
-from tests.training import after, curve, run
+from dropbench.harness.trials.trial import Trial
+from tests.training import after, curve, make_trial, run
 
 OPTIONS = {
     "epochs": 1, "batch_size": 100, "evaluate_every": 5, "model.depth": 2, "model.embed_dim": 16, "ema": 0.9,
@@ -35,17 +34,8 @@ STEPS = 12
 """An epoch of the digits in batches of 100."""
 
 
-def make(align: str, regularizer: str = "dropkey", **overrides: Any) -> Trial:
-    request = TrialRequest(
-        task="image-classification",
-        data="digits",
-        model="vit-digits",
-        regularizer=regularizer,
-        params={} if regularizer in ("none", "learned-dropout") else {"ratio": 0.5},
-        align=align,
-        overrides={**OPTIONS, **overrides},
-    )
-    return TASKS.get("image-classification").trial_for(request, Settings())
+def make(align: str, regularizer: str = "dropkey:ratio=0.5", **overrides: Any) -> Trial:
+    return make_trial(regularizer, align=align, **{**OPTIONS, **overrides})
 
 
 def done(runs: Path, trial: Trial) -> dict[str, Any]:
@@ -247,12 +237,3 @@ def test_torchs_own_fast_path_is_off_while_weights_are_averaged() -> None:
             assert not torch.allclose(model(x), plain, atol=1e-3)
         assert torch.equal(model(x), plain)
     assert torch.backends.mha.get_fastpath_enabled()
-
-
-def test_a_model_of_the_registry_keeps_its_parameters_under_the_context() -> None:
-    model = MODELS.get("vit-digits")("vit-digits", {}, image_size=(8, 8), channels=1, classes=10)
-    bind(model, "dropout", ratio=0.3)
-    names = list(model.state_dict())
-    with monte_carlo(model, 3):
-        assert list(model.state_dict()) == names
-        assert {site.mc_samples for site in sites(model)} == {3}

@@ -88,33 +88,6 @@ def test_a_step_drops_to_a_tenth() -> None:
         Recipe(steps=1, lr_schedule="step")
 
 
-@pytest.mark.parametrize("clip_norm", [None, 0.1])
-@pytest.mark.parametrize("optimizer", ["adamw", "adam", "sgd"])
-def test_scaled_gradients_are_unscaled_once(optimizer: str, clip_norm: float | None) -> None:
-    """As `Trainer.step` does with fp16; a scale that is a power of two changes no bit."""
-    Accelerator(cpu=True)  # the wrapper reads its state
-    recipe = Recipe(steps=1, lr=0.1, weight_decay=0.05, optimizer=optimizer)
-    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
-    weights = []
-    for scales in (False, True):
-        model = nn.Linear(3, 4)
-        nn.init.constant_(model.weight, 0.5)
-        nn.init.zeros_(model.bias)
-        plain = build_optimizer(model, recipe)
-        wrapped = AcceleratedOptimizer(plain, scaler=scaler) if scales else plain
-        for step in range(3):
-            loss = model(torch.arange(6.0).reshape(2, 3) + step).square().mean()
-            (scaler.scale(loss) if scales else loss).backward()
-            if clip_norm is not None:
-                if scales:
-                    scaler.unscale_(plain)
-                nn.utils.clip_grad_norm_(model.parameters(), clip_norm)
-            wrapped.step()
-            wrapped.zero_grad(set_to_none=True)
-        weights.append([parameter.detach().clone() for parameter in model.parameters()])
-    assert all(map(torch.equal, *weights))
-
-
 @pytest.mark.parametrize("optimizer", ["adamw", "adam", "sgd"])
 def test_a_step_whose_gradients_overflowed_is_skipped(optimizer: str) -> None:
     Accelerator(cpu=True)  # the wrapper reads its state

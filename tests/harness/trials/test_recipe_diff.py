@@ -16,12 +16,6 @@ from dropbench.harness.trials.task import TASKS, Task
 from dropbench.harness.trials.trial import Trial, TrialRequest
 
 
-class Plain(Task):
-    """A task as a plug-in may have it."""
-
-    name = "plain"
-
-
 def make(data: str = "cifar10-synthetic", model: str = "volo-d1", **fields: Any) -> tuple[type[Task], Trial]:
     request = TrialRequest(task="image-classification", data=data, model=model, **fields)
     task = TASKS.get(request.task)
@@ -74,16 +68,6 @@ def test_what_only_a_second_phase_reads_is_told_of_those_that_have_one() -> None
     options: dict[str, Any] = {"regularizer": "dropkey", "params": {"ratio": 0.3}}
     assert "finetune_epochs 5 (50)" in recipe_diff(*make(align="finetune", **options))
     assert not any("finetune" in notes for notes in recipe_diff(*make(**options)))
-
-
-def test_no_trial_has_them_in_it() -> None:
-    """Words may be put better, and no trial becomes another one."""
-    _, trial = make(preset="paper")
-    assert "not public" not in trial.to_json()
-
-
-def test_a_task_without_a_file_of_recipes_has_none() -> None:
-    assert Plain.resolved(TrialRequest(task="plain", data="digits", model="vit-digits")) is None
 
 
 def test_every_task_that_comes_along_knows_its_published_recipe() -> None:

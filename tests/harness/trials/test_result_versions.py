@@ -9,7 +9,6 @@ import pytest
 from dropbench.harness.errors import InputError
 from dropbench.harness.models.catalog import MODELS
 from dropbench.harness.regularizers.drop import UnitDrop
-from dropbench.harness.regularizers.spec import complete_spec
 from dropbench.harness.settings import Settings
 from dropbench.harness.trials import result_versions
 from dropbench.harness.trials.plugins import make_trials
@@ -64,13 +63,6 @@ def test_each_item_has_its_own_version(raised: Trial) -> None:
     assert draft.result_versions == expected
 
 
-@pytest.mark.parametrize("item", ["engine", "model vit-digits", "regularizer dropkey", "task image-classification"])
-def test_each_version_changes_both_ids(raised: Trial, item: str) -> None:
-    changed = raised.model_copy(update={"result_versions": raised.result_versions | {item: 7}})
-    assert changed.id != raised.id
-    assert changed.config_id != raised.config_id
-
-
 def test_a_trial_of_another_version_is_refused(raised: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
     check_versions(raised)
     old = raised.model_copy(update={"result_versions": {**raised.result_versions, "regularizer dropkey": 2}})
@@ -102,10 +94,3 @@ def test_only_versions_that_are_not_one_are_stored(version: object) -> None:
     content = {**make().model_dump(), "result_versions": {"engine": version}}
     with pytest.raises(ValueError, match="result_versions"):
         Trial.model_validate(content)
-
-
-def test_the_baseline_has_no_version_of_its_own() -> None:
-    trial = make().model_copy(update={"regularizer": complete_spec("none")})
-    assert set(result_versions.current_versions(trial)) == {
-        "engine", "model vit-digits", "task image-classification",
-    }  # fmt: skip

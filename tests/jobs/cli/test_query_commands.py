@@ -8,7 +8,6 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +18,16 @@ from dropbench.db.store.run_record import RunRecord
 from dropbench.db.store.store import open_store
 from dropbench.harness.regularizers.spec import RegularizerSpec
 from dropbench.harness.runs.run_directory import RunDirectory
-from dropbench.harness.trials.trial import Trial
 from tests.db.conftest import Call
+from tests.db.records import make_trial
 from tests.requests import named
 
-Make = Callable[..., Trial]
 BAD = '=1+1 <b>"x"</b> \x1b[31m\u202e_$'
 """A metric name that every output format must escape."""
 
 
 @pytest.fixture
-def filled(folder: Path, make_trial: Make) -> Path:
+def filled(folder: Path) -> Path:
     """Three seeds of none and of dropkey on two data sets, with a curve; and a queued trial."""
     records = []
     for regularizer, more in (("none", 0.0), ("dropkey", 1.5)):
@@ -48,7 +46,7 @@ def filled(folder: Path, make_trial: Make) -> Path:
     return folder
 
 
-def test_states_of_active_trials_are_dated(call: Call, filled: Path, make_trial: Make) -> None:
+def test_states_of_active_trials_are_dated(call: Call, filled: Path) -> None:
     note = "submitted, running: at the last `dropbench status` on the machine with their run directories"
     assert note not in call("results").out
     with open_store("sqlite:///dropbench.db") as store:
@@ -157,7 +155,7 @@ def test_compare(call: Call, filled: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["table", "md", "tex", "csv", "json"])
-def test_equal_differences_have_no_interval(call: Call, folder: Path, make_trial: Make, kind: str) -> None:
+def test_equal_differences_have_no_interval(call: Call, folder: Path, kind: str) -> None:
     with open_store("sqlite:///dropbench.db") as store:
         for name, value in (("none", 80.0), ("dropkey", 84.0)):
             for data in ("trec", "mr", "cr"):
@@ -178,7 +176,7 @@ def test_equal_differences_have_no_interval(call: Call, folder: Path, make_trial
 
 
 @pytest.mark.parametrize("kind", ["table", "md", "tex", "csv", "json"])
-def test_data_other_than_published_are_marked(call: Call, folder: Path, make_trial: Make, kind: str) -> None:
+def test_data_other_than_published_are_marked(call: Call, folder: Path, kind: str) -> None:
     """A subset by the notes of its runs, as in reports, and generated data by their name."""
     suite, column = "dropattention/table3", {"ratio": 0.3, "window": 1, "unit": "column", "rescale": "renormalize"}
     with open_store("sqlite:///dropbench.db") as store:
@@ -186,7 +184,7 @@ def test_data_other_than_published_are_marked(call: Call, folder: Path, make_tri
             for spec in (RegularizerSpec(name="none"), RegularizerSpec(name="dropattention-c", params=column)):
                 trial = make_trial(0, data=data, regularizer=spec)
                 store.record([RunRecord(trial, "succeeded", None, [], [("test/accuracy", -1, 50.0)])])
-                store.add_requests([named(suite, trial)])
+                store.add_requests([named(suite, trial, published=88.4)])
                 RunDirectory.create(folder / "runs", trial).write_result({"metrics": {}, "notes": notes})
     shown = call("results", "--format", kind, "--sort", "data").out
     assert shown.count("subset") == 2
@@ -203,7 +201,7 @@ def test_data_other_than_published_are_marked(call: Call, folder: Path, make_tri
         assert (row["mark"], row["pooled"]) == ("subset", "4 configurations × 1 seed")
 
 
-def test_compare_databases(call: Call, filled: Path, make_trial: Make) -> None:
+def test_compare_databases(call: Call, filled: Path) -> None:
     shutil.copy("dropbench.db", "before.db")
     trial = make_trial(0, data="mr", regularizer=RegularizerSpec(name="none"))
     with open_store("sqlite:///dropbench.db") as store:
@@ -244,7 +242,7 @@ def test_nothing(call: Call, folder: Path) -> None:
 @pytest.mark.parametrize(
     "command", [("results", "--wide"), ("results",), ("compare", "data=mr", "data=trec"), ("compare", "--rank")]
 )
-def test_names_come_out_harmless(call: Call, folder: Path, make_trial: Make, command: tuple[str, ...]) -> None:
+def test_names_come_out_harmless(call: Call, folder: Path, command: tuple[str, ...]) -> None:
     with open_store("sqlite:///dropbench.db") as store:
         for data in ("mr", "trec"):
             trial = make_trial(0, data=data, model=BAD, preset=BAD + "x" * 10_000, overrides={BAD: BAD})

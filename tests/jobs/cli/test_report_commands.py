@@ -18,7 +18,6 @@ import pytest
 
 from dropbench.db.store.run_record import RunRecord
 from dropbench.db.store.store import open_store
-from dropbench.harness.runs.run_directory import RunDirectory
 from dropbench.harness.settings import Settings
 from dropbench.harness.suites.cell import SuiteOptions
 from dropbench.harness.suites.request import read_request, request_files, write_request
@@ -30,7 +29,8 @@ from dropbench.tasks import preset_task
 from dropbench.tasks.data import DATASETS
 from dropbench.tasks.data.synthetic_cache import ensure_synthetic
 from dropbench.tasks.floors.floors import floors
-from tests.db.conftest import ENDED, STARTED, Call
+from tests.db.conftest import Call
+from tests.db.records import ENDED, STARTED, make_directory
 from tests.paths import ROOT
 
 Record = Callable[..., Requested]
@@ -254,9 +254,7 @@ SHOWING = [
 
 
 @pytest.mark.parametrize("command", SHOWING, ids=" ".join)
-def test_results_of_ended_trials_are_shown_at_once(
-    call: Call, folder: Path, make_directory: Callable[..., RunDirectory], command: tuple[str, ...]
-) -> None:
+def test_results_of_ended_trials_are_shown_at_once(call: Call, folder: Path, command: tuple[str, ...]) -> None:
     """Those whose run directories are here; others of a shared database stay as they are."""
     requested = request_suite(load_suite(FULL), SuiteOptions(seeds=(0,)), Settings())
     trials: list[Trial] = list(requested.trials.values())

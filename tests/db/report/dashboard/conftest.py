@@ -13,27 +13,33 @@ import uvicorn
 
 from dropbench.db.report.dashboard.app import make_app
 from dropbench.db.store.store import Store
+from dropbench.harness.runs.run_directory import RunDirectory
 from dropbench.harness.settings import Settings
 from dropbench.jobs.queue.status import activity
+from tests.db.report import tables, written
 from tests.patience import wait
 
 if TYPE_CHECKING:
-    from tests.db.report.conftest import Reader, Runs, Tables
+    from tests.db.report.conftest import Reader
 
 
 @pytest.fixture
-def settings(
-    folder: Path, store: Store, url: str, tables: Tables, written: Runs, monkeypatch: pytest.MonkeyPatch
-) -> Settings:
+def settings(folder: Path, store: Store, url: str, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """Create a folder with a user's suite, its database and runs."""
-    monkeypatch.chdir(folder)
-    monkeypatch.setattr("dropbench.db.report.dashboard.live.CACHE_COST_FACTOR", 0.0)
+    for name in ("CACHE_COST_FACTOR", "MAX_ACTIVITY_AGE_S"):
+        monkeypatch.setattr(f"dropbench.db.report.dashboard.live.{name}", 0.0)
     suite = tables.suite()
     tables.write(suite, Path("mine.yaml"))
     cells = tables.resolve(suite)
     written.fill(store, folder / "runs", cells, tables.values)
     store.add_requests([tables.request(suite, cells)])
     return Settings(runs=folder / "runs", database=url)
+
+
+@pytest.fixture
+def running(settings: Settings) -> RunDirectory:
+    """Create the run directory of a trial that runs, as the database has it."""
+    return RunDirectory.create(settings.runs, tables.resolve(tables.suite())[3].trials[0])
 
 
 @pytest.fixture

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from dropbench.db.store.run_record import RunRecord
 from dropbench.db.store.store import Store
 from dropbench.harness.runs.run_directory import RunDirectory
-from dropbench.harness.settings import Settings
+from tests.db.records import attempt, done
+from tests.db.report import tables
 
 if TYPE_CHECKING:
-    from tests.db.report.conftest import Reader, Runs, Tables
+    from tests.db.report.conftest import Reader
 
     Read = Callable[..., Reader]
 
@@ -22,31 +22,27 @@ def contains(region: str, text: str) -> str:
     return f"document.querySelector('[data-region={region}]').innerText.includes('{text}')"
 
 
-def test_a_running_trial_is_followed(read: Read, port: int, settings: Settings, tables: Tables, written: Runs) -> None:
-    trial = tables.resolve(tables.suite())[3].trials[0]  # "running" in the database
-    directory = RunDirectory.create(settings.runs, trial)
-    directory.write_attempt(1, written.attempt("running", number=1))
-    with directory.lock() as mine:
+def test_a_running_trial_is_followed(read: Read, port: int, running: RunDirectory) -> None:
+    running.write_attempt(1, attempt("running", number=1))
+    with running.lock() as mine:
         assert mine
-        directory.append_event("train", step=20, steps=80, loss=1.5, lr=0.1)
+        running.append_event("train", step=20, steps=80, loss=1.5, lr=0.1)
         reader = read(f"http://127.0.0.1:{port}/", viewport=PHONE)
         reader.until(contains("working", "20 / 80"))
-        directory.append_event("train", step=60, steps=80, loss=1.25, lr=0.1)
+        running.append_event("train", step=60, steps=80, loss=1.25, lr=0.1)
         reader.until(contains("working", "60 / 80"))
         assert reader.overflow() <= 0
-        reader.page.get_by_role("link", name=trial.id).first.click()
+        reader.page.get_by_role("link", name=running.id).first.click()
         reader.until(contains("trial", "step 60 of 80"))
         reader.draw_charts()
-        directory.append_event("train", step=80, steps=80, loss=1.0, lr=0.1)
+        running.append_event("train", step=80, steps=80, loss=1.0, lr=0.1)
         reader.until(contains("trial", "step 80 of 80"))
         reader.draw_charts()
         assert reader.overflow() <= 0
     assert {url.split("/")[2] for url in reader.requests} == {f"127.0.0.1:{port}"}
 
 
-def test_an_update_keeps_what_the_reader_has_opened_and_sorted(
-    read: Read, port: int, settings: Settings, store: Store, tables: Tables
-) -> None:
+def test_an_update_keeps_what_the_reader_has_opened_and_sorted(read: Read, port: int, store: Store) -> None:
     reader: Any = read(f"http://127.0.0.1:{port}/suite?name=mine", viewport=PHONE)
     reader.draw_charts()
     rows = reader.first_column()
@@ -56,7 +52,7 @@ def test_an_update_keeps_what_the_reader_has_opened_and_sorted(
     cell = reader.page.locator(link.get_attribute("href"))
     assert cell.evaluate("(details) => details.open")
     waiting = tables.resolve(tables.suite())[5].trials[0]
-    store.record([RunRecord(waiting, "succeeded", None, [], [("test/accuracy", -1, 99.5)])])
+    store.record([done(waiting, 99.5)])
     reader.until(contains("table", "99.50"))
     assert reader.first_column() == [rows[1], rows[0], rows[2]]
     assert cell.evaluate("(details) => details.open")
@@ -64,9 +60,7 @@ def test_an_update_keeps_what_the_reader_has_opened_and_sorted(
     assert reader.overflow() <= 0
 
 
-def test_trials_are_compared_while_others_run(
-    read: Read, port: int, store: Store, tables: Tables, settings: Settings
-) -> None:
+def test_trials_are_compared_while_others_run(read: Read, port: int, store: Store) -> None:
     reader = read(f"http://127.0.0.1:{port}/suite?name=mine", viewport=PHONE)
     reader.draw_charts()
     box = reader.page.locator("[data-region=plot-compare]")
@@ -76,7 +70,7 @@ def test_trials_are_compared_while_others_run(
     assert box.locator("tbody tr", has_text="regularizer.params.ratio").inner_text().split()[-1] == "0.5"
     reader.page.get_by_label("Filter").fill("dropkey 0.5")
     waiting = tables.resolve(tables.suite())[5].trials[0]
-    store.record([RunRecord(waiting, "succeeded", None, [], [("test/accuracy", -1, 99.5)])])
+    store.record([done(waiting, 99.5)])
     reader.until(contains("table", "99.50"))
     reader.draw_charts()
     assert second.input_value() == chosen.id

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 from dropbench.db.queries.rank import Ranking
@@ -12,13 +11,11 @@ from dropbench.db.store.rows import Row
 from dropbench.db.store.run_record import RunRecord
 from dropbench.db.store.store import open_store
 from dropbench.harness.regularizers.spec import RegularizerSpec
-from dropbench.harness.trials.trial import Trial
 from tests.db.conftest import Call
+from tests.db.records import make_trial
 
-Make = Callable[..., Trial]
 
-
-def test_a_critical_difference_diagram(call: Call, folder: Path, make_trial: Make) -> None:
+def test_a_critical_difference_diagram(call: Call, folder: Path) -> None:
     nothing = call("compare", "--rank", "--format", "svg")
     assert (nothing.code, "no critical-difference diagram: " in nothing.err) == (2, True)
     with open_store("sqlite:///dropbench.db") as store:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,9 +16,7 @@ from dropbench.db.store.store import Store
 from dropbench.harness.analysis.sparsity import BINS as SPARSITY_BINS
 from dropbench.harness.analysis.sparsity import WIDTH
 from dropbench.harness.runs.run_directory import RunDirectory
-
-if TYPE_CHECKING:
-    from tests.db.report.conftest import Tables
+from tests.db.report import tables
 
 
 def write_arrays(runs: Path, result: CellResult, kind: str, **arrays: Any) -> None:
@@ -29,7 +27,7 @@ def write_arrays(runs: Path, result: CellResult, kind: str, **arrays: Any) -> No
         np.savez(folder / f"{kind}.npz", **arrays)
 
 
-def results(store: Store, tables: Tables, metric: str) -> list[CellResult]:
+def results(store: Store, metric: str) -> list[CellResult]:
     suite = tables.suite(["TREC"]).model_copy(update={"metric": metric})
     return tables.view(store, tables.resolve(suite), suite).column("TREC")
 
@@ -38,13 +36,13 @@ def distributions_of(cells: list[CellResult], runs: Path, layer: str) -> list[Di
     return distributions({cell.row: list(arrays_of(cell, runs)) for cell in cells}, layer)
 
 
-def test_without_arrays_there_are_no_distributions(store: Store, tables: Tables, tmp_path: Path) -> None:
-    assert distributions_of(results(store, tables, "entropy/mean"), tmp_path, "mean") == []
+def test_without_arrays_there_are_no_distributions(store: Store, tmp_path: Path) -> None:
+    assert distributions_of(results(store, "entropy/mean"), tmp_path, "mean") == []
 
 
 @pytest.mark.parametrize(("metric", "expected"), [("entropy/mean", [2.0, 4.0]), ("entropy/last", [3.0, 5.0])])
-def test_values_by_sample(store: Store, tables: Tables, tmp_path: Path, metric: str, expected: list[float]) -> None:
-    first, second, _ = results(store, tables, metric)
+def test_values_by_sample(store: Store, tmp_path: Path, metric: str, expected: list[float]) -> None:
+    first, second, _ = results(store, metric)
     layers = {"one.1": np.array([[1.0, 1.0], [2.0, 4.0]]), "one.2": np.array([3.0, 5.0])}
     write_arrays(tmp_path, first, "entropy", **layers)
     write_arrays(tmp_path, second, "entropy", **{name: values + 1 for name, values in layers.items()})
@@ -57,9 +55,9 @@ def test_values_by_sample(store: Store, tables: Tables, tmp_path: Path, metric: 
     assert left.shares[0] == right.shares[BINS // 3] == 0.5
 
 
-def test_counts_of_different_bin_widths_are_merged(store: Store, tables: Tables, tmp_path: Path) -> None:
+def test_counts_of_different_bin_widths_are_merged(store: Store, tmp_path: Path) -> None:
     """Both trials have the same values, but the bins of the second are four times as wide."""
-    first, second, _ = results(store, tables, "sparsity/mean")
+    first, second, _ = results(store, "sparsity/mean")
     values = np.array([0.01, 0.02, 0.5, 1.0, 1.01, 2.5])
     for result, width in ((first, WIDTH), (second, 4 * WIDTH)):
         edges = np.arange(SPARSITY_BINS + 1) * width

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,9 +13,7 @@ from dropbench.db.store.store import Store
 from dropbench.harness.errors import InputError
 from dropbench.harness.runs.run_directory import RunDirectory
 from dropbench.harness.suites.schema import FigureSpec
-
-if TYPE_CHECKING:
-    from tests.db.report.conftest import Tables
+from tests.db.report import tables
 
 
 def test_panels_of_a_subset_are_marked(filled: View, tmp_path: Path) -> None:
@@ -32,9 +29,8 @@ def test_panels_of_a_subset_are_marked(filled: View, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("over", ["ratoi", "unit"])
-def test_curves_over_no_number_are_an_error(store: Store, tables: Tables, tmp_path: Path, over: str) -> None:
+def test_curves_over_no_number_are_an_error(store: Store, tmp_path: Path, over: str) -> None:
     suite = tables.suite(["TREC"]).model_copy(update={"figure": FigureSpec(kind="curves", over=over)})
-    cells = tables.resolve(suite)
-    tables.fill(store, cells, tables.values)
+    view = tables.filled(store, of=suite)
     with pytest.raises(InputError, match=f"no figure over {over}: it is no number of row 'dropkey 0.3'"):
-        figure(tables.view(store, cells, suite), tmp_path)
+        figure(view, tmp_path)

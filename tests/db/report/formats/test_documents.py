@@ -5,29 +5,23 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 import re
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-import pandas
 import pytest
 from scipy import stats
 
-from dropbench.db.report.formats.documents import as_csv, as_json, as_latex, as_markdown, as_parquet
+from dropbench.db.report.formats.documents import as_csv, as_json, as_latex, as_markdown
 from dropbench.db.report.view.view import View
 from dropbench.db.store.store import Store
+from tests.db.report import tables
+from tests.db.report.tables import Values
 from tests.paths import DOCS
-
-if TYPE_CHECKING:
-    from tests.db.report.conftest import Tables
 
 EVIL = '\x1b[31mred\x1b[0m [bold]x[/bold] | 50% & <b>_$#{}^~\\ `c` *s*\nnew, "q"'
 
 
-def test_before_any_run(store: Store, tables: Tables) -> None:
-    cells = tables.resolve(tables.suite())
-    view = tables.view(store, cells)
+def test_before_any_run(store: Store) -> None:
+    view = tables.filled(store, {})
     assert tables.printed(view).count("not run") == 6
     for render in (as_markdown, as_latex, as_csv, as_json):
         assert render(view).count("not run") >= 6
@@ -48,26 +42,10 @@ def test_csv_has_the_numbers_in_full(filled: View) -> None:
     assert rows[5]["incomplete"] == "queued"
 
 
-def test_csv_and_parquet_load_with_the_same_numbers(filled: View, tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
-    (tmp_path / "t.parquet").write_bytes(as_parquet(filled))
-    binary = pandas.read_parquet(tmp_path / "t.parquet")
-    text = pandas.read_csv(io.StringIO(as_csv(filled)))
-    assert list(binary.columns) == list(text.columns)
-    for name in ("mean", "std", "n", "delta", "delta_low", "delta_high", "p_value", "published", "published_std"):
-        values = [record[name] for record in json.loads(as_json(filled))["cells"]]
-        expected = [math.nan if value is None else float(value) for value in values]
-        for frame in (binary, text):
-            assert frame[name].astype(float).tolist() == pytest.approx(expected, rel=1e-15, nan_ok=True), name
-
-
-def test_equal_differences_have_no_interval_and_the_reason_in_every_format(store: Store, tables: Tables) -> None:
+def test_equal_differences_have_no_interval_and_the_reason_in_every_format(store: Store) -> None:
     """93.4 − 93.2 and 82.6 − 82.4 are one difference to a reader, and two floating-point numbers."""
-    suite = tables.suite(["TREC"])
-    cells = tables.resolve(suite)
     rows = {"none": (93.2, 82.4, 87.0), "dropkey 0.3": (93.4, 82.6, 87.2), "dropkey 0.5": (80.0, 81.0)}
-    tables.fill(store, cells, {(row, "TREC"): values for row, values in rows.items()})
-    view = tables.view(store, cells, suite)
+    view = tables.filled(store, {(row, "TREC"): seeds for row, seeds in rows.items()}, tables.suite(["TREC"]))
     for text in (tables.printed(view), as_markdown(view), as_latex(view)):
         lines = [" ".join(line.split()) for line in text.replace("\\", "").replace("{[}", "[").splitlines()]
         assert sum("+0.20 [equal differences" in line for line in lines) == 1, text
@@ -122,11 +100,9 @@ def test_latex_is_balanced(filled: View) -> None:
     assert bare.count("$") % 2 == 0
 
 
-def test_untrusted_text_is_escaped(store: Store, tables: Tables) -> None:
-    suite = tables.suite(["TREC"], title=EVIL, label=EVIL)
-    cells = tables.resolve(suite)
-    tables.fill(store, cells, {(EVIL, "TREC"): (EVIL, 80.0, 81.0), ("none", "TREC"): (70.0, 71.0, 72.0)})
-    view = tables.view(store, cells, suite)
+def test_untrusted_text_is_escaped(store: Store) -> None:
+    values: Values = {(EVIL, "TREC"): (EVIL, 80.0, 81.0), ("none", "TREC"): (70.0, 71.0, 72.0)}
+    view = tables.filled(store, values, tables.suite(["TREC"], title=EVIL, label=EVIL))
     harmless = 'red [bold]x[/bold] | 50% & <b>_$#{}^~\\ `c` *s* new, "q"'
     text = tables.drawn(view, 200)
     assert harmless in re.sub(r"\x1b\[[0-9;]*m", "", text)

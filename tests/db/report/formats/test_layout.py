@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,15 +15,14 @@ from dropbench.db.report.view.view import View
 from dropbench.db.store.store import Store
 from dropbench.harness.suites.cell import SuiteOptions
 from dropbench.harness.trials.metric import Metric
+from tests.db.report import tables
+from tests.db.report.tables import Values
 from tests.requests import named
-
-if TYPE_CHECKING:
-    from tests.db.report.conftest import Tables
 
 ACCURACY, LOSS = Metric("accuracy"), Metric("perplexity", higher_is_better=False, unit="")
 
 
-def test_a_cell_says_why_it_is_empty(store: Store, tables: Tables) -> None:
+def test_a_cell_says_why_it_is_empty(store: Store) -> None:
     suite = tables.suite(["TREC"])
     cells = tables.resolve(suite)
     tables.fill(
@@ -41,29 +39,27 @@ def test_a_cell_says_why_it_is_empty(store: Store, tables: Tables) -> None:
     assert "[3] seed 0: skipped: no token grid; seeds 1, 2: not run" in lines
 
 
-def test_the_legend_of_a_single_seed(store: Store, tables: Tables) -> None:
+def test_the_legend_of_a_single_seed(store: Store) -> None:
     cells = tables.resolve(tables.suite(), SuiteOptions(seeds=(4,)))
     text = tables.printed(tables.view(store, cells), 120)
     assert "test accuracy in %: seed 4 alone; *: best in its column" in text
 
 
-def test_a_missing_optional_metric_has_no_note(store: Store, tables: Tables) -> None:
-    suite = tables.suite(["TREC"])
-    cells = tables.resolve(suite)
-    tables.fill(
-        store, cells, {("none", "TREC"): (None, None, None), ("dropkey 0.3", "TREC"): (0.5, 0.6, 0.7),
-                       ("dropkey 0.5", "TREC"): (None, "ValueError: boom", None)}
-    )  # fmt: skip
+def test_a_missing_optional_metric_has_no_note(store: Store) -> None:
+    values: Values = {
+        ("none", "TREC"): (None, None, None),
+        ("dropkey 0.3", "TREC"): (0.5, 0.6, 0.7),
+        ("dropkey 0.5", "TREC"): (None, "ValueError: boom", None),
+    }
     metric = Metric("kept", higher_is_better=False, unit="", optional=True)
-    lines = [
-        " ".join(line.split()) for line in tables.printed(tables.view(store, cells, suite, metric), 120).splitlines()
-    ]
+    view = tables.filled(store, values, tables.suite(["TREC"]), metric)
+    lines = [" ".join(line.split()) for line in tables.printed(view, 120).splitlines()]
     assert any(line.startswith("none –") for line in lines)
     assert any(line.startswith("dropkey 0.5 failed [1]") for line in lines)
     assert not any("[2]" in line for line in lines)
 
 
-def test_overrides_of_the_suite_itself_are_not_listed(store: Store, tables: Tables) -> None:
+def test_overrides_of_the_suite_itself_are_not_listed(store: Store) -> None:
     suite = tables.suite()
     row = suite.rows[0].model_copy(
         update={"trial": {**suite.rows[0].trial, "overrides": {"lr": 0.1}}, "presets": {"mini": {"epochs": 2}}}
@@ -76,7 +72,7 @@ def test_overrides_of_the_suite_itself_are_not_listed(store: Store, tables: Tabl
         assert [text.strip() for text in lines if "overridden" in text] == [line] * bool(line)
 
 
-def test_synthetic_data_and_overrides_are_marked(store: Store, tables: Tables) -> None:
+def test_synthetic_data_and_overrides_are_marked(store: Store) -> None:
     choice = SuiteOptions(data=("trec-synthetic", "mr"), overrides={"lr": 0.5}, preset="paper")
     cells = tables.resolve(tables.suite(), choice)
     tables.fill(store, cells, {("none", "TREC"): (80.0,) * 5})
@@ -121,9 +117,7 @@ def test_counts_have_no_decimals_but_separators() -> None:
 
 
 @pytest.mark.parametrize("columns", [["TREC"], ["TREC", "MR"]])
-def test_the_notes_of_the_suite_are_below_the_table_in_every_format(
-    store: Store, tables: Tables, columns: list[str]
-) -> None:
+def test_the_notes_of_the_suite_are_below_the_table_in_every_format(store: Store, columns: list[str]) -> None:
     suite = tables.suite(columns).model_copy(update={"notes": ["the source prints two values"]})
     view = tables.view(store, tables.resolve(suite), suite)
     texts = tables.printed(view), as_markdown(view), as_latex(view)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 import pytest
 
 from dropbench.db.report.view.view import View
 from dropbench.db.store.store import Store
+from tests.db.report import tables
+from tests.db.report.tables import Values
 
-if TYPE_CHECKING:
-    from tests.db.report.conftest import Tables
 
-
-def test_long_layout(filled: View, tables: Tables) -> None:
+def test_long_layout(filled: View) -> None:
     text = tables.printed(filled, 50)
     lines = [" ".join(line.split()) for line in text.splitlines()]
     assert lines[0] == "mine: A table"
@@ -40,7 +38,7 @@ def test_long_layout(filled: View, tables: Tables) -> None:
     assert "*: best in its column" in " ".join(lines)
 
 
-def test_wide_layout_where_it_fits(filled: View, tables: Tables) -> None:
+def test_wide_layout_where_it_fits(filled: View) -> None:
     text = tables.printed(filled, 120)
     assert max(map(len, text.splitlines())) <= 120
     lines = [" ".join(line.split()) for line in text.splitlines()]
@@ -57,38 +55,34 @@ def test_wide_layout_where_it_fits(filled: View, tables: Tables) -> None:
     ]
 
 
-def test_numbers_are_aligned(store: Store, tables: Tables) -> None:
-    suite = tables.suite(["TREC"])
-    cells = tables.resolve(suite)
-    tables.fill(
-        store,
-        cells,
-        {("none", "TREC"): (80.0, 82.0, 87.0), ("dropkey 0.3", "TREC"): (81.0,), ("dropkey 0.5", "TREC"): (9.5,)},
-    )
-    lines = tables.printed(tables.view(store, cells, suite)).splitlines()
+def test_numbers_are_aligned(store: Store) -> None:
+    values: Values = {
+        ("none", "TREC"): (80.0, 82.0, 87.0),
+        ("dropkey 0.3", "TREC"): (81.0,),
+        ("dropkey 0.5", "TREC"): (9.5,),
+    }
+    lines = tables.printed(tables.filled(store, values, tables.suite(["TREC"]))).splitlines()
     numbers = [re.search(r"\d\.\d\d", line) for line in lines[3:6]]
     assert len({match.start() for match in numbers if match}) == 1
     assert all(numbers)
 
 
-def test_one_column_has_no_sections(store: Store, tables: Tables) -> None:
-    suite = tables.suite(["TREC"])
-    cells = tables.resolve(suite)
-    tables.fill(store, cells, tables.values)
+def test_one_column_has_no_sections(store: Store) -> None:
+    view = tables.filled(store, of=tables.suite(["TREC"]))
     for width in (80, 120):
-        lines = tables.printed(tables.view(store, cells, suite), width).splitlines()
+        lines = tables.printed(view, width).splitlines()
         assert lines[3].split() == ["none", "83.00", "±", "3.61", "3", "88.40", "−5.40"]
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
-def test_numbers_never_break(filled: View, width: int, tables: Tables) -> None:
+def test_numbers_never_break(filled: View, width: int) -> None:
     text = tables.drawn(filled, width)
     texts = ["83.00 ± 3.61", "85.00 ± 4.36", "81.50 ± 3.54", "88.40", "−5.40", "+5.00", "90.00 ± 0.50", "[3]"]
     assert [number for number in texts if number not in text] == []
     assert "…" not in text
 
 
-def test_bold_on_a_terminal_star_elsewhere(filled: View, tables: Tables) -> None:
+def test_bold_on_a_terminal_star_elsewhere(filled: View) -> None:
     text = tables.drawn(filled)
     assert re.search(r"\x1b\[1m *85\.00 ± 4\.36", text)
     assert not re.search(r"\x1b\[1m *83\.00", text)
@@ -98,10 +92,8 @@ def test_bold_on_a_terminal_star_elsewhere(filled: View, tables: Tables) -> None
 
 
 @pytest.mark.parametrize("width", [40, 60, 80])
-def test_words_of_labels_never_break(store: Store, tables: Tables, width: int) -> None:
+def test_words_of_labels_never_break(store: Store, width: int) -> None:
     label = "dropkey-of-ours-v2 0.3, as written in a long label"
-    suite = tables.suite(label=label)
-    cells = tables.resolve(suite)
-    tables.fill(store, cells, {(label, "TREC"): (80.0, 82.0, 87.0), ("none", "TREC"): (79.0, 80.0, 81.0)})
-    text = tables.drawn(tables.view(store, cells, suite), width)
+    values: Values = {(label, "TREC"): (80.0, 82.0, 87.0), ("none", "TREC"): (79.0, 80.0, 81.0)}
+    text = tables.drawn(tables.filled(store, values, tables.suite(label=label)), width)
     assert [word for word in label.split() if word not in text] == []

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dropbench.db.report.page import compare
 from dropbench.db.report.page.training import load_training
 from dropbench.db.store.store import Store
-
-if TYPE_CHECKING:
-    from tests.db.report.conftest import Runs, Tables
+from tests.db.report import tables, written
 
 
 def test_trials_with_curves_are_compared_by_the_keys_that_differ(
-    store: Store, tables: Tables, written: Runs, tmp_path: Path, monkeypatch: Any
+    store: Store, tmp_path: Path, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr(compare, "points_per_curve", lambda curves: 3)
-    cells = tables.resolve(tables.suite(["TREC"]))
-    written.fill(store, tmp_path, cells, tables.values)
-    view = tables.view(store, cells)
+    view = written.filled(store, tmp_path, of=tables.suite(["TREC"]))
     group = compare.comparison(view, load_training(view, store, tmp_path), store)
     assert group is not None
     assert group.comparison is not None
@@ -34,8 +30,6 @@ def test_trials_with_curves_are_compared_by_the_keys_that_differ(
     assert [trial["value"] for trial in key5["trials"]] == ["79.00", "", "84.00"]  # the second one failed
 
 
-def test_a_single_trial_is_not_compared(store: Store, tables: Tables, written: Runs, tmp_path: Path) -> None:
-    cells = tables.resolve(tables.suite(["TREC"]))
-    written.fill(store, tmp_path, cells, {("none", "TREC"): (80.0,)})
-    view = tables.view(store, cells)
+def test_a_single_trial_is_not_compared(store: Store, tmp_path: Path) -> None:
+    view = written.filled(store, tmp_path, {("none", "TREC"): (80.0,)}, tables.suite(["TREC"]))
     assert compare.comparison(view, load_training(view, store, tmp_path), store) is None

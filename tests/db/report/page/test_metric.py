@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,12 +14,9 @@ from dropbench.harness.suites.search_space import Search, Sweep
 from dropbench.harness.trials.metric import Metric
 from tests.db.report.view.test_ranking import filled_view, wide_suite
 
-if TYPE_CHECKING:
-    from tests.db.report.conftest import Tables
 
-
-def test_ranks_over_the_columns(store: Store, tables: Tables) -> None:
-    group = ranks_chart(filled_view(store, tables, wide_suite()))
+def test_ranks_over_the_columns(store: Store) -> None:
+    group = ranks_chart(filled_view(store, wide_suite()))
     assert group is not None
     ((_, _, picture),) = group.pictures
     assert picture.startswith("data:image/png;base64,")
@@ -36,9 +32,9 @@ def test_few_columns_are_not_ranked(filled: View) -> None:
     assert ranks_chart(filled) is None
 
 
-def test_the_dev_score_over_the_budget(store: Store, tables: Tables) -> None:
+def test_the_dev_score_over_the_budget(store: Store) -> None:
     """Of a grid whose candidates are done; those of tpe depend on each other."""
-    view = filled_view(store, tables, wide_suite())
+    view = filled_view(store, wide_suite())
     position = ("text-transformer dropkey", "trec")
     cell = view.cells[position].cell
     candidates = tuple(Candidate({"ratio": n / 10}, cell, "", (), "succeeded", dev=80.0 + n, n=1) for n in range(1, 4))

@@ -6,7 +6,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,10 +21,7 @@ from dropbench.db.report.view.view import View
 from dropbench.db.store.store import Store
 from dropbench.harness.runs.run_directory import RunDirectory
 from dropbench.harness.suites.cell import SuiteOptions
-from dropbench.harness.trials.metric import Metric
-
-if TYPE_CHECKING:
-    from tests.db.report.conftest import Runs, Tables
+from tests.db.report import tables, written
 
 HOSTILE = (
     "<script>alert(1)</script>\"'&</style>]]>\x1b[31m\u202eevil\u2028\nnext\\ {{7*7}} javascript:x " + "W" * 10_000
@@ -43,10 +40,8 @@ def runs(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def view(store: Store, tables: Tables, written: Runs, runs: Path) -> View:
-    cells = tables.resolve(tables.suite())
-    written.fill(store, runs, cells, tables.values)
-    return tables.view(store, cells)
+def view(store: Store, runs: Path) -> View:
+    return written.filled(store, runs)
 
 
 def checked(text: str) -> Any:
@@ -102,11 +97,8 @@ def test_a_number_links_to_its_trials(view: View, store: Store, runs: Path) -> N
     assert "\x1b" not in text
 
 
-def test_one_column_has_its_numbers_in_columns(store: Store, tables: Tables, written: Runs, runs: Path) -> None:
-    suite = tables.suite(["TREC"])
-    cells = tables.resolve(suite)
-    written.fill(store, runs, cells, tables.values)
-    document = checked(page(tables.view(store, cells, suite), store, runs))
+def test_one_column_has_its_numbers_in_columns(store: Store, runs: Path) -> None:
+    document = checked(page(written.filled(store, runs, of=tables.suite(["TREC"])), store, runs))
     assert texts(document, "//table[contains(@class, 'results')]//thead//th") == [
         "row", "accuracy ↑", "n", "Δ base", "published", "Δ"
     ]  # fmt: skip
@@ -156,13 +148,11 @@ def test_charts_and_their_numbers(view: View, store: Store, runs: Path) -> None:
     assert ["TREC", "none", "3", "90", "40", "0.15"] in [texts(row, "./td") for row in document.xpath("//tr")]
 
 
-def test_equal_differences_and_subsets_are_marked(store: Store, tables: Tables, written: Runs, runs: Path) -> None:
-    cells = tables.resolve(tables.suite())
-    values = {**tables.values, ("dropkey 0.3", "TREC"): (81.0, 83.0, 88.0)}
-    written.fill(store, runs, cells, values)
-    directory = RunDirectory(runs / cells[0].trials[0].id)
+def test_equal_differences_and_subsets_are_marked(store: Store, runs: Path) -> None:
+    view = written.filled(store, runs, {**tables.values, ("dropkey 0.3", "TREC"): (81.0, 83.0, 88.0)})
+    directory = RunDirectory(runs / view.cells["none", "TREC"].seeds[0].id)
     directory.write_result({"metrics": {"test/accuracy": 80.0}, "notes": ["subset: train: 60 rows"]})
-    document = checked(page(with_subsets(tables.view(store, cells), runs), store, runs))
+    document = checked(page(with_subsets(view, runs), store, runs))
     assert texts(document, "//table[contains(@class, 'results')]//thead//th")[1:] == ["TREC (subset) ↑", "MR ↑"]
     assert "+1.00 [equal differences]" in texts(document, "//table[contains(@class, 'results')]//td")
     facts = texts(document, "//dl[@class='pairs']/div")
@@ -172,7 +162,7 @@ def test_equal_differences_and_subsets_are_marked(store: Store, tables: Tables, 
     assert [caption for caption in captions if caption.startswith(("trec", "mr"))] == ["trec (subset)", "mr"]
 
 
-def test_a_column_without_trials_has_no_curves(store: Store, tables: Tables, written: Runs, runs: Path) -> None:
+def test_a_column_without_trials_has_no_curves(store: Store, runs: Path) -> None:
     cells = tables.resolve(tables.suite())
     cells = [replace(cell, trials=[]) if cell.cell.column == "MR" else cell for cell in cells]
     written.fill(store, runs, cells, tables.values)
@@ -181,7 +171,7 @@ def test_a_column_without_trials_has_no_curves(store: Store, tables: Tables, wri
     assert texts(document, "//figcaption") == captions
 
 
-def test_ratios_are_read_from_the_runs(store: Store, tables: Tables, written: Runs, runs: Path) -> None:
+def test_ratios_are_read_from_the_runs(store: Store, runs: Path) -> None:
     suite = tables.suite(["TREC"])
     cells = tables.resolve(suite)
     falling = [cell.trials[0].model_copy(update={"schedule": "decreasing"}) for cell in cells]
@@ -231,23 +221,19 @@ def test_analyses_side_by_side(view: View, store: Store, runs: Path) -> None:
 
 
 @pytest.mark.parametrize("state", ["", "queued", "running", "boom"])
-def test_without_any_number(state: str, store: Store, tables: Tables, written: Runs, runs: Path) -> None:
-    cells = tables.resolve(tables.suite())
-    written.fill(store, runs, cells, dict.fromkeys(tables.values, (state,) * 3))
-    document = checked(page(tables.view(store, cells), store, runs))
+def test_without_any_number(state: str, store: Store, runs: Path) -> None:
+    view = written.filled(store, runs, dict.fromkeys(tables.values, (state,) * 3))
+    document = checked(page(view, store, runs))
     shown = {"": "not run", "boom": "failed"}.get(state, state)
     assert shown in texts(document, "//tbody/tr[1]/td[1]")[0]
 
 
-def test_untrusted_text_is_escaped(store: Store, tables: Tables, written: Runs, runs: Path) -> None:
-    suite = tables.suite(title=HOSTILE, label=HOSTILE)
-    cells = tables.resolve(suite)
+def test_untrusted_text_is_escaped(store: Store, runs: Path) -> None:
     values = {
         (HOSTILE if row == "dropkey 0.3" else row, column): seeds for (row, column), seeds in tables.values.items()
     }
     values["none", "MR"] = (HOSTILE, HOSTILE, HOSTILE)
-    written.fill(store, runs, cells, values, HOSTILE)
-    view = tables.view(store, cells, suite, Metric("accuracy"))
+    view = written.filled(store, runs, values, tables.suite(title=HOSTILE, label=HOSTILE), HOSTILE)
     text = page(view, store, runs)
     document = checked(text)
     assert len(document.xpath("//script[not(@type)]")) == 2
@@ -259,15 +245,8 @@ def test_untrusted_text_is_escaped(store: Store, tables: Tables, written: Runs, 
     assert "javascript" not in "".join(document.xpath("//@href"))
 
 
-def test_the_page_of_a_large_suite_is_limited(
-    store: Store, tables: Tables, written: Runs, runs: Path, monkeypatch: Any
-) -> None:
-    for name, limit in (
-        ("full_trials", 4),
-        ("listed_trials", 12),
-        ("table_cells", 4),
-        ("trials", 2),
-    ):
+def test_the_page_of_a_large_suite_is_limited(store: Store, runs: Path, monkeypatch: Any) -> None:
+    for name, limit in (("full_trials", 4), ("listed_trials", 12), ("table_cells", 4), ("trials", 2)):
         monkeypatch.setattr(Limits, name, limit)
     cells = tables.resolve(tables.suite(), SuiteOptions(seeds=tuple(range(6))))
     written.fill(store, runs, cells, {position: [80.0] * 6 for position in tables.values})

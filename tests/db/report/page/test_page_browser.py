@@ -16,9 +16,10 @@ from dropbench.db.report.formats.documents import as_csv, as_latex
 from dropbench.db.report.page.document import page
 from dropbench.db.report.view.view import View
 from dropbench.db.store.store import Store
+from tests.db.report import tables, written
 
 if TYPE_CHECKING:
-    from tests.db.report.conftest import Reader, Runs, Tables
+    from tests.db.report.conftest import Reader
 
     Read = Callable[..., Reader]
 
@@ -26,16 +27,14 @@ PHONE, DESK = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
 
 
 @pytest.fixture(params=["plain", "hostile"])
-def file(request: pytest.FixtureRequest, tmp_path: Path, store: Store, tables: Tables, written: Runs) -> Path:
+def file(request: pytest.FixtureRequest, tmp_path: Path, store: Store) -> Path:
     """Write a page; the hostile one has a long label with markup and control characters."""
     label = (
         "<img src=x onerror=alert(1)>" + "\u202e\x1b[2J" + "W" * 10_000 if request.param == "hostile" else "dropkey 0.3"
     )
-    suite = tables.suite(label=label)
-    cells = tables.resolve(suite)
     values = {(label if row == "dropkey 0.3" else row, column): seeds for (row, column), seeds in tables.values.items()}
-    written.fill(store, tmp_path / "runs", cells, values, label if request.param == "hostile" else "")
-    view: View = tables.view(store, cells, suite)
+    text = label if request.param == "hostile" else ""
+    view = written.filled(store, tmp_path / "runs", values, tables.suite(label=label), text)
     file = tmp_path / "page.html"
     file.write_text(page(view, store, tmp_path / "runs"), encoding="utf-8")
     return file
@@ -88,11 +87,9 @@ def test_charts_take_the_colors_of_the_scheme(read: Read, file: Path) -> None:
 
 
 @pytest.fixture
-def view(tmp_path: Path, store: Store, tables: Tables, written: Runs) -> View:
+def view(tmp_path: Path, store: Store) -> View:
     """Train the suite with analyses of two cells; both keep more than 90 % of the attention."""
-    cells = tables.resolve(tables.suite())
-    written.fill(store, tmp_path / "runs", cells, tables.values)
-    view = tables.view(store, cells)
+    view = written.filled(store, tmp_path / "runs")
     for number, row in enumerate(("none", "dropkey 0.3")):
         for seed in view.cells[row, "TREC"].seeds:
             folder = tmp_path / "runs" / seed.id / "analysis"

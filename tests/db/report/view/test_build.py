@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dropbench.db.report.formats.documents import as_json, as_markdown
 from dropbench.db.report.view.build import with_subsets
 from dropbench.db.report.view.view import View
 from dropbench.harness.runs.run_directory import RunDirectory
-
-if TYPE_CHECKING:
-    from tests.db.report.conftest import Tables
+from tests.db.report import tables
 
 NOTE = "train: 60 rows, Li and Roth (2002) has 5,452"
 
@@ -24,7 +21,7 @@ def write_notes(view: View, column: str, runs: Path, *notes: str) -> None:
     RunDirectory(runs / seed.id).write_result({"metrics": {}, "notes": ["dev is a tenth of train", *notes]})
 
 
-def test_columns_of_a_subset_are_marked(filled: View, tables: Tables, tmp_path: Path) -> None:
+def test_columns_of_a_subset_are_marked(filled: View, tmp_path: Path) -> None:
     write_notes(filled, "TREC", tmp_path, f"subset: {NOTE}")
     write_notes(filled, "MR", tmp_path)
     view = with_subsets(filled, tmp_path)

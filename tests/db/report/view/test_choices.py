@@ -36,8 +36,7 @@ def ranking(call: Call, *arguments: str) -> tuple[dict[str, Any], list[str]]:
 
 
 @pytest.fixture
-def reference(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+def reference(folder: Path) -> Path:
     tuned(folder / "theirs")
     extended(folder / "x.zip", folder / "theirs")
     return folder / "x.zip"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import yaml
@@ -22,11 +22,9 @@ from dropbench.harness.suites.cell import SuiteOptions
 from dropbench.harness.suites.search_space import parse_search, parse_space
 from dropbench.harness.suites.suite import Suite, parse_suite
 from dropbench.jobs.queue.request import request_suite
+from tests.db.report import tables
 from tests.db.report.view.test_selection_notes import SUITE
 from tests.requests import table_of
-
-if TYPE_CHECKING:
-    from tests.db.report.conftest import Tables
 
 TUNED = {
     **SUITE,
@@ -68,7 +66,7 @@ def checked(file: Path, store: Store, table: Suite | None = None, **options: Any
     return check(file, table_of(table or suite(), store, **options))
 
 
-def test_no_test_score_is_read_before_all_candidates_are_done(store: Store, tables: Tables) -> None:
+def test_no_test_score_is_read_before_all_candidates_are_done(store: Store) -> None:
     fill(store, "dropkey", dev={0.3: 70.0})
     table = view(store)
     cell = table.cells["dropkey", "A"]

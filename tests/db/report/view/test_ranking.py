@@ -9,8 +9,10 @@ import pytest
 from dropbench.db.report.view.ranking import ranking_of
 from dropbench.db.report.view.view import View
 from dropbench.db.store.store import Store
+from dropbench.harness.suites.cell import SuiteOptions
 from dropbench.harness.suites.suite import Suite, parse_suite
-from tests.db.report.conftest import Tables, Values
+from tests.db.report import tables
+from tests.db.report.tables import Values
 
 DATA = ("trec", "mr", "cr", "subj", "snli")
 
@@ -33,22 +35,19 @@ def wide_suite(models: Sequence[str] = ("text-transformer",)) -> Suite:
     )  # fmt: skip
 
 
-def filled_view(store: Store, tables: Tables, suite: Suite) -> View:
-    cells = tables.resolve(suite)
+def filled_view(store: Store, suite: Suite) -> View:
     effects = {"none": 0.0, "dropout": 1.0, "dropkey": 3.0}
     values: Values = {
-        (cell.cell.row, cell.cell.column): [
-            50.0 + 5 * DATA.index(cell.cell.column) + effects[cell.cell.request.regularizer] + seed / 2
-            for seed in range(3)
+        (cell.row, cell.column): [
+            50.0 + 5 * DATA.index(cell.column) + effects[cell.request.regularizer] + seed / 2 for seed in range(3)
         ]
-        for cell in cells
+        for cell in suite.cells(SuiteOptions())
     }
-    tables.fill(store, cells, values)
-    return tables.view(store, cells, suite)
+    return tables.filled(store, values, suite)
 
 
-def test_columns_are_blocks(store: Store, tables: Tables) -> None:
-    ranking = ranking_of(filled_view(store, tables, wide_suite()))
+def test_columns_are_blocks(store: Store) -> None:
+    ranking = ranking_of(filled_view(store, wide_suite()))
     assert [(row["regularizer"], row["rank"], row["groups"]) for row in ranking.rows] == [
         ("text-transformer dropkey", 1.0, "a"), ("text-transformer dropout", 2.0, "ab"), ("none", 3.0, "b"),
     ]  # fmt: skip
@@ -57,9 +56,9 @@ def test_columns_are_blocks(store: Store, tables: Tables) -> None:
     assert ranking.rows[0]["improvement"] == pytest.approx(sum(gains) / 5)
 
 
-def test_each_baseline_starts_blocks(store: Store, tables: Tables) -> None:
+def test_each_baseline_starts_blocks(store: Store) -> None:
     """Rows of several models are ranked by regularizer."""
-    ranking = ranking_of(filled_view(store, tables, wide_suite(("text-transformer", "bert-tiny"))))
+    ranking = ranking_of(filled_view(store, wide_suite(("text-transformer", "bert-tiny"))))
     assert ranking.blocks == 10
     assert [row["regularizer"] for row in ranking.rows][2] == "none"
     assert ranking.rows[0]["regularizer"].startswith("dropkey:ratio=0.3")

@@ -7,7 +7,7 @@ import io
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -26,10 +26,8 @@ from dropbench.harness.suites.search_space import parse_search, parse_space
 from dropbench.harness.suites.suite import Suite, parse_suite
 from dropbench.harness.trials.trial import Trial
 from dropbench.jobs.queue.request import request_suite
+from tests.db.report import tables
 from tests.requests import table_of
-
-if TYPE_CHECKING:
-    from tests.db.report.conftest import Tables
 
 SUITE: dict[str, Any] = {
     "title": "Choices",
@@ -95,7 +93,7 @@ def lines_of(text: str) -> list[str]:
     return [" ".join(line.split()) for line in text.splitlines()]
 
 
-def test_the_selected_candidate_is_shown_with_its_values(store: Store, tables: Tables) -> None:
+def test_the_selected_candidate_is_shown_with_its_values(store: Store) -> None:
     fill(store, "A", DEV)
     fill(store, "B", {**DEV, (0.1, 2): 99.0})
     table = view(store)
@@ -142,7 +140,7 @@ def test_records_have_all_candidates(store: Store) -> None:
     assert "\x1b" not in as_csv(view(store))
 
 
-def test_no_candidate_is_selected_before_all_are_done(store: Store, tables: Tables) -> None:
+def test_no_candidate_is_selected_before_all_are_done(store: Store) -> None:
     fill(store, "A", {(0.1, 1): 70.0, (0.1, 2): 80.0, (0.3, 1): f"{PRUNED}dev accuracy 3, median pruner"})
     table = view(store)
     cell: CellResult = table.cells["dropkey", "A"]
@@ -167,7 +165,7 @@ def test_no_candidate_is_selected_before_all_are_done(store: Store, tables: Tabl
     assert "; and 1 more)" in " ".join(lines)
 
 
-def test_a_search_counts_the_remaining_candidates(store: Store, tables: Tables) -> None:
+def test_a_search_counts_the_remaining_candidates(store: Store) -> None:
     search = parse_search("sampler=tpe,candidates=6,batch=2")
     table = view(store, sweep=parse_space(["set.lr=1e-4..1e-2:log"]), search=search)
     assert table.cells["none", "A"].selection is not None
@@ -176,7 +174,7 @@ def test_a_search_counts_the_remaining_candidates(store: Store, tables: Tables) 
     assert "from 6 candidates by tpe in lr 0.0001 to 0.01" in " ".join(lines)
 
 
-def test_selected_recipe_keys_are_no_overrides(store: Store, tables: Tables) -> None:
+def test_selected_recipe_keys_are_no_overrides(store: Store) -> None:
     choice = SuiteOptions(sweep=parse_space(["set.lr=0.01"]), overrides={"batch_size": 16})
     for _, trials in trials_of(suite(), choice):
         final: Any = [("dev/accuracy", -1, 1.0), ("test/accuracy", -1, 1.0)]
@@ -207,7 +205,7 @@ def tuned(sweep: Mapping[str, Any] | None = None) -> Suite:
     return suite(rows=rows, presets={"mini": {"seeds": 2, "tuned": True}})
 
 
-def test_a_tuned_preset_shows_the_budget_of_its_cells(store: Store, tables: Tables) -> None:
+def test_a_tuned_preset_shows_the_budget_of_its_cells(store: Store) -> None:
     legend = tables.printed(view(store, tuned({"set.lr": [1.0, 2.0, 3.0]})), 200)
     assert "budget of each cell: 3 candidates × 2 seeds\n" in legend
     assert "chosen: best mean dev score over the seeds, from each row's candidates\n" in legend
@@ -217,7 +215,7 @@ def test_a_tuned_preset_shows_the_budget_of_its_cells(store: Store, tables: Tabl
     assert "unequal budgets: 1 candidate × 2 seeds for none; 3 candidates × 2 seeds for the others\n" in legend
 
 
-def test_a_regularizer_that_fits_no_candidate_is_skipped(store: Store, tables: Tables) -> None:
+def test_a_regularizer_that_fits_no_candidate_is_skipped(store: Store) -> None:
     table = tuned({"set.lr": [1.0, 2.0, 3.0]})
     for cell, trials in trials_of(table):
         for trial in trials if (cell.row, cell.column) == ("dropkey", "A") else ():

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dropbench.db.queries.statistics import MIN_PAIRS, paired_t_test
 from dropbench.db.report.view.view import View
+from dropbench.db.statistics.t_test import MIN_PAIRS, paired_t_test
 from dropbench.db.store.store import Store, open_store
 from dropbench.harness.errors import InputError
 from dropbench.harness.suites.cell import SuiteOptions
 from dropbench.harness.trials.metric import Metric
 from dropbench.jobs.queue.request import metric_of
-
-if TYPE_CHECKING:
-    from tests.db.report.conftest import Tables
+from tests.db.report import tables
+from tests.db.report.tables import Values
 
 LOSS = Metric("perplexity", higher_is_better=False, unit="")
 
@@ -39,34 +36,28 @@ def test_numbers(filled: View) -> None:
     assert filled.cells["dropkey 0.5", "MR"].mean is None
 
 
-def test_lower_can_be_better(store: Store, tables: Tables) -> None:
-    cells = tables.resolve(tables.suite(["TREC"]))
-    values: dict[tuple[str, str], Sequence[Any]] = {("none", "TREC"): (3.5,), ("dropkey 0.3", "TREC"): (2.25,)}
-    tables.fill(store, cells, values)
-    view = tables.view(store, cells, tables.suite(["TREC"]), LOSS)
+def test_lower_can_be_better(store: Store) -> None:
+    values: Values = {("none", "TREC"): (3.5,), ("dropkey 0.3", "TREC"): (2.25,)}
+    view = tables.filled(store, values, tables.suite(["TREC"]), LOSS)
     # The metric's name only matters for what is shown: the values were stored as the suite calls them.
     assert [cell.best for cell in view.column("TREC")] == [False, True, False]
     assert "perplexity ↓" in tables.printed(view)
     assert "2.250 *" in tables.printed(view)
 
 
-def test_a_single_result_is_not_marked_as_best(store: Store, tables: Tables) -> None:
-    cells = tables.resolve(tables.suite())
-    tables.fill(store, cells, {("none", "TREC"): (80.0, 81.0, 82.0)})
-    assert not any(cell.best for cell in tables.view(store, cells).cells.values())
+def test_a_single_result_is_not_marked_as_best(store: Store) -> None:
+    view = tables.filled(store, {("none", "TREC"): (80.0, 81.0, 82.0)})
+    assert not any(cell.best for cell in view.cells.values())
 
 
-def test_all_tied_results_are_best(store: Store, tables: Tables) -> None:
-    cells = tables.resolve(tables.suite(["TREC"]))
-    tables.fill(
-        store, cells, {("none", "TREC"): (80.0,), ("dropkey 0.3", "TREC"): (80.0,), ("dropkey 0.5", "TREC"): (70.0,)}
-    )
-    view = tables.view(store, cells, tables.suite(["TREC"]))
+def test_all_tied_results_are_best(store: Store) -> None:
+    values: Values = {("none", "TREC"): (80.0,), ("dropkey 0.3", "TREC"): (80.0,), ("dropkey 0.5", "TREC"): (70.0,)}
+    view = tables.filled(store, values, tables.suite(["TREC"]))
     assert [cell.best for cell in view.column("TREC")] == [True, True, False]
     assert view.cells["dropkey 0.3", "TREC"].delta == 0.0
 
 
-def test_the_baseline_is_the_nearest_above(store: Store, tables: Tables) -> None:
+def test_the_baseline_is_the_nearest_above(store: Store) -> None:
     suite = tables.suite(["TREC"])
     cells = tables.resolve(suite)
     second = cells[1].cell.model_copy(update={"baseline": True})
@@ -77,7 +68,7 @@ def test_the_baseline_is_the_nearest_above(store: Store, tables: Tables) -> None
     assert view.cells["dropkey 0.5", "TREC"].delta == pytest.approx(((79 - 82) + (84 - 90)) / 2)
 
 
-def test_metric_of_an_analysis(tables: Tables) -> None:
+def test_metric_of_an_analysis() -> None:
     (first, *_) = tables.suite().cells(SuiteOptions())
     hidden = first.model_copy(update={"metric": "occlusion/accuracy@0.3"})
     assert metric_of(hidden) == Metric("accuracy", higher_is_better=True, unit="%")
@@ -87,33 +78,25 @@ def test_metric_of_an_analysis(tables: Tables) -> None:
         metric_of(first.model_copy(update={"metric": "entrpy/last"}))
 
 
-def test_a_metric_without_direction_has_no_best(store: Store, tables: Tables) -> None:
-    cells = tables.resolve(tables.suite(["TREC"]))
-    tables.fill(store, cells, {("none", "TREC"): (3.5,), ("dropkey 0.3", "TREC"): (2.25,)})
-    view = tables.view(store, cells, tables.suite(["TREC"]), Metric("kept", higher_is_better=None, unit=""))
+def test_a_metric_without_direction_has_no_best(store: Store) -> None:
+    values: Values = {("none", "TREC"): (3.5,), ("dropkey 0.3", "TREC"): (2.25,)}
+    view = tables.filled(store, values, tables.suite(["TREC"]), Metric("kept", higher_is_better=None, unit=""))
     assert not any(cell.best for cell in view.column("TREC"))
     text = tables.printed(view)
     assert "kept " in text
     assert not any(mark in text for mark in ("↑", "↓", "2.250 *"))
 
 
-def test_metric_of_a_real_task(tables: Tables) -> None:
-    (first, *_) = tables.suite().cells(SuiteOptions())
-    assert metric_of(first) == Metric("accuracy", higher_is_better=True, unit="%")
-    with pytest.raises(InputError, match="unknown metric of text-classification 'acuracy': did you mean accuracy"):
-        metric_of(first.model_copy(update={"metric": "acuracy"}))
-
-
 @settings(max_examples=25)
 @given(data=st.data())
-def test_seeds_are_paired_if_some_are_missing(data: st.DataObject, tables: Tables) -> None:
+def test_seeds_are_paired_if_some_are_missing(data: st.DataObject) -> None:
     """Values of different seeds are far apart, so that a wrong pairing changes the result."""
     suite = tables.suite(["TREC"])
     cells = tables.resolve(suite, SuiteOptions(seeds=tuple(range(6))))
     subsets: st.SearchStrategy[list[int]] = st.lists(st.sampled_from(range(6)), unique=True, min_size=1)
     base, ours = data.draw(subsets), data.draw(subsets)
     steps = data.draw(st.lists(st.integers(-50, 50), min_size=6, max_size=6))
-    values: dict[tuple[str, str], Sequence[Any]] = {
+    values: Values = {
         ("none", "TREC"): ["queued" if seed not in base else 1000.0 * seed for seed in range(6)],
         ("dropkey 0.3", "TREC"): ["queued" if seed not in ours else 1000.0 * seed + steps[seed] for seed in range(6)],
     }

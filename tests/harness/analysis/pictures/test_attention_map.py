@@ -55,13 +55,6 @@ def test_the_map_of_a_text_is_attention_between_its_words(texts: Trained) -> Non
     assert findings.arrays["shown.0"].dtype.kind == "U"  # text, which loads without pickle
 
 
-def test_words_outside_the_vocabulary_are_displayed(texts: Trained) -> None:
-    sample = texts.task.sample_view("test", 0)
-    assert sample is not None
-    assert sample.words
-    assert sample.label in texts.task.classes  # type: ignore[attr-defined]
-
-
 def test_a_task_that_cannot_display_its_samples_is_refused(digits: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(digits.task), "sample_view", Task.sample_view)
     with pytest.raises(InputError, match="cannot display its samples"):

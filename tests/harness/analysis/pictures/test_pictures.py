@@ -90,7 +90,7 @@ def test_true_meshes_match_the_image(bodies: Trained) -> None:
         assert findings.arrays[f"true.{i}.scores"].shape == (1,)
 
 
-@pytest.mark.parametrize("data", ["coco-synthetic", "hico-det-synthetic"])
+@pytest.mark.parametrize("data", [pytest.param("coco-synthetic", marks=pytest.mark.slow), "hico-det-synthetic"])
 def test_true_boxes_match_the_image(tmp_path: Path, data: str) -> None:
     """Boxes are scaled with the image: the background is half blue everywhere, shapes fully or not at all."""
     trained = train_small(tmp_path, data)

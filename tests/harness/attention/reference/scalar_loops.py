@@ -135,15 +135,6 @@ def softmax(logits: Sequence[Tensor], present: Row) -> list[Tensor]:
     return [term / total for term in terms]
 
 
-def masked_before(logits: Sequence[Tensor], visible: Row, countable: Row, dropped: Row) -> list[Tensor]:
-    """Set dropped logits to −inf, then apply the softmax (DropKey, Eq. 12 to 14); drop nothing if no countable key
-    would be left."""
-    kept = [not drop for drop in dropped]
-    if not any(keep and counts for keep, counts in zip(kept, countable, strict=True)):
-        return softmax(logits, visible)
-    return softmax(logits, [keep and sees for keep, sees in zip(kept, visible, strict=True)])
-
-
 def masked_after(
     logits: Sequence[Tensor], visible: Row, countable: Row, dropped: Row, *, detached: bool = False
 ) -> list[Tensor]:
@@ -171,7 +162,7 @@ def attention(
     v: Tensor,
     dropped: Tensor,
     *,
-    rescale: Literal["before", "after", "detached", "inverse"],
+    rescale: Literal["after", "detached", "inverse"],
     ratio: float,
     mask: Tensor | None = None,
     causal: bool = False,
@@ -200,29 +191,13 @@ def attention(
                     countable = allowed(added)
                     logits = [logit + bias[b][h][i][j] if visible[j] else logit for j, logit in enumerate(logits)]
                 row = dropped_[b][h][i]
-                if rescale == "before":
-                    weights = masked_before(logits, visible, countable, row)
-                elif rescale in ("after", "detached"):
+                if rescale in ("after", "detached"):
                     weights = masked_after(logits, visible, countable, row, detached=rescale == "detached")
                 else:
                     weights = divided(logits, visible, row, ratio)
                 # DropKey, Eq. 13; DropAttention, Eq. 10.
                 out += [sum_of([weights[j] * v_[b][h][j][x] for j in range(keys)]) for x in range(width)]
     return torch.stack(out).reshape(batch, heads, queries, width)
-
-
-def smoothing(p: Sequence[float], d: float) -> list[float]:
-    """Return DropKey's Eq. 3, c_j = E[d_j / Σ d_j p_j], each d_j ~ Bernoulli(1 − d), by all 2^N masks.
-
-    If all keys are dropped the formula is 0 / 0. The row then keeps its weights, a factor of 1.
-    """
-    c = [0.0] * len(p)
-    for mask in product((0, 1), repeat=len(p)):
-        probability = math.prod(1 - d if kept else d for kept in mask)
-        total = math.fsum(kept * p_j for kept, p_j in zip(mask, p, strict=True))
-        for j, kept in enumerate(mask):
-            c[j] += probability * (kept / total if any(mask) else 1.0)
-    return c
 
 
 # Tensors as scalars.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import get_args
 
 import hypothesis.strategies as st
@@ -43,29 +42,6 @@ def test_start_prob_is_the_papers_and_never_above_the_ratio(unit: Unit, grid: Gr
     assert 0.0 <= probability <= ratio * (1 + 1e-12) + 1e-300  # numbers below 1e-308 have fewer digits
 
 
-@pytest.mark.parametrize(
-    ("unit", "window", "expected"),
-    [
-        ("element", 1, 0.3),
-        ("column", 3, 0.1),
-        ("block", 3, 0.3 / 9 * 196 / 144),
-        ("block", 5, 0.3 / 25 * 196 / 100),
-        ("cross", 1, 0.3 / 27),
-        ("cross", 3, 0.3 / (3 * 25) * 196 / 144),
-    ],
-)
-def test_start_prob_of_the_papers_settings(unit: Unit, window: int, expected: float) -> None:
-    """DropKey's Table 2 on the 14 × 14 patches of T2T and VOLO; DropAttention's windows."""
-    assert start_prob(unit, 0.3, window, (14, 14)) == pytest.approx(expected, rel=1e-12)
-
-
-@pytest.mark.parametrize("unit", UNITS)
-def test_shape(unit: Unit) -> None:
-    dropped = sample_drop_mask(unit, 0.5, 2, (3, 2, 5, 13), grid=(3, 4), num_prefix_tokens=1)
-    assert dropped.dtype == torch.bool
-    assert dropped.shape == (3, 2, 1 if unit == "column" else 5, 13)
-
-
 @pytest.mark.parametrize("unit", UNITS)
 def test_ratio_0_drops_nothing(unit: Unit) -> None:
     assert not sample_drop_mask(unit, 0.0, 2, (8, 4, 6, 13), grid=(3, 4), num_prefix_tokens=1).any()
@@ -91,13 +67,6 @@ def test_structured_units_need_the_grid_of_the_keys(unit: Unit) -> None:
     for function in (lambda: start_prob(unit, 0.3, 1), lambda: dilate(unit, torch.zeros(4, dtype=torch.bool), 1)):
         with pytest.raises(ValueError, match="needs the grid"):
             function()
-
-
-def test_a_window_larger_than_the_grid_is_cut_to_its_shorter_side() -> None:
-    """On 2 × 5 keys a 3 × 3 block is a 2 × 2 block."""
-    assert start_prob("block", 0.3, 3, (2, 5)) == start_prob("block", 0.3, 2, (2, 5))
-    starts = torch.tensor([True] + [False] * 9)
-    assert dilate("block", starts, 3, grid=(2, 5)).view(2, 5).tolist() == [[True, True, False, False, False]] * 2
 
 
 def test_dilation_does_not_modify_the_starts() -> None:
@@ -149,32 +118,3 @@ def test_each_set_of_dropped_keys_has_its_exact_probability(
         observed = torch.cat([observed, counts[~common].sum()[None].double()])
         predicted = torch.cat([predicted, expected[~common].sum()[None]])
     assert chi2.sf(((observed - predicted) ** 2 / predicted).sum().item(), len(predicted) - 1) > 1e-4
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("probability", [1e-6, 0.3 / 65536, 1.7 / 65536, 0.01, 0.3, 0.5, 0.99])
-def test_the_probability_is_not_rounded_to_16_bits(probability: float) -> None:
-    """Each call rounds its threshold up or down, so the standard error is over calls."""
-    torch.manual_seed(2)
-    calls = 600
-    fractions = [sample_drop_mask("element", probability, 1, (1, 1, 1, 2**15)).double().mean() for _ in range(calls)]
-    mean = torch.stack(fractions)
-    assert abs(mean.mean().item() - probability) < 4 * mean.std().item() / math.sqrt(calls)
-
-
-def test_all_16_bits_of_every_lane_are_used() -> None:
-    """Four decisions share a 64-bit number: all four lanes have the same fractions, for many thresholds."""
-    for step, ratio in enumerate((2**-12, 2**-6, 0.1, 0.25, 0.5, 0.75, 1 - 2**-10)):
-        torch.manual_seed(step)
-        lanes = sample_drop_mask("element", ratio, 1, (1, 1, 2**18, 4)).double().mean((0, 1, 2))
-        error = math.sqrt(ratio * (1 - ratio) / 2**18)
-        assert (lanes - ratio).abs().max().item() < 4.5 * error
-
-
-def test_lanes_of_a_word_are_independent() -> None:
-    torch.manual_seed(3)
-    ratio, rows = 0.3, 2**18
-    lanes = sample_drop_mask("element", ratio, 1, (1, 1, rows, 4)).double().view(rows, 4) - ratio
-    products = (lanes.T @ lanes) / rows
-    off_diagonal = products[~torch.eye(4, dtype=torch.bool)]
-    assert off_diagonal.abs().max().item() < 4.5 * ratio * (1 - ratio) / math.sqrt(rows)

@@ -14,8 +14,6 @@ from torch import Tensor
 
 from dropbench.harness.attention.reference.units import Rescale, Unit
 from dropbench.harness.models.attention import attend
-from dropbench.harness.regularizers.base import Site
-from dropbench.harness.regularizers.drop import UnitDrop
 from tests.harness.attention.reference import scalar_loops
 from tests.harness.given import given_drop, site_with
 
@@ -99,7 +97,7 @@ def by_attend(case: Case, rescale: Rescale) -> Tensor:
     return attend(case.q, case.k, case.v, site, training=True, mask=case.mask, causal=case.causal, scale=case.scale)
 
 
-def by_loops(case: Case, rescale: Literal["before", "after", "detached", "inverse"]) -> Tensor:
+def by_loops(case: Case, rescale: Literal["after", "detached", "inverse"]) -> Tensor:
     return scalar_loops.attention(
         case.q, case.k, case.v, case.dropped,
         rescale=rescale, ratio=case.ratio, mask=case.mask, causal=case.causal, scale=case.scale,
@@ -126,38 +124,6 @@ def test_values_and_gradients_equal_the_reference(unit: Unit, rescale: Rescale) 
     check()
 
 
-@pytest.mark.parametrize("unit", UNITS)
-def test_mask_before_the_softmax_is_mask_after_and_normalize(unit: Unit) -> None:
-    """DropKey, Section 3.2: Eq. 13 and 14 are "the same equivalent form" of Eq. 1 and 2."""
-
-    @slow
-    @given(cases(unit))
-    def check(case: Case) -> None:
-        before, after = by_loops(case, "before"), by_loops(case, "after")
-        torch.testing.assert_close(before, after, rtol=0, atol=1e-12)
-        torch.testing.assert_close(by_attend(case, "renormalize"), before, rtol=0, atol=1e-12)
-        for grad_before, grad_after in zip(gradients(before, case), gradients(after, case), strict=True):
-            torch.testing.assert_close(grad_before, grad_after, rtol=0, atol=1e-12)
-
-    check()
-
-
-def test_the_analytic_gradient_is_that_of_finite_differences() -> None:
-    """Finite differences are independent of autograd, which the scalar reference also uses."""
-    generator = torch.Generator().manual_seed(0)
-    for rescale in RESCALES[:2]:  # the gradient of `detached` is not that of its values
-        q, k, v, bias = (
-            torch.randn(shape, generator=generator, dtype=torch.float64, requires_grad=True)
-            for shape in ((1, 2, 3, 2), (1, 2, 4, 2), (1, 2, 4, 2), (1, 2, 3, 4))
-        )
-        site = site_with(given_drop(torch.rand(1, 2, 3, 4, generator=generator) < 0.4, rescale))
-
-        def function(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, site: Site = site) -> Tensor:
-            return attend(q, k, v, site, training=True, mask=mask)
-
-        assert torch.autograd.gradcheck(function, (q, k, v, bias))
-
-
 def test_the_rule_for_forbidden_keys_is_the_one_documented() -> None:
     """A bias of −100 (Swin) masks a key, −79 does not; if all keys are that low, none is masked."""
     q, k, v = torch.zeros(1, 1, 1, 1), torch.zeros(1, 1, 2, 1), torch.tensor([[[[1.0], [3.0]]]])
@@ -175,14 +141,3 @@ def test_the_rule_for_forbidden_keys_is_the_one_documented() -> None:
     assert out(0.0, -math.inf) == 1.0
     minimum = torch.finfo(torch.float32).min
     assert out(minimum, minimum) == 2.0  # without an allowed key, as in evaluation: equal weights
-
-
-def test_a_paper_case_by_hand() -> None:
-    """Two keys of weights 0.8 and 0.2, the first dropped: DropKey gives the second all, Dropout gives it 0.2 / 0.7."""
-    q, k = torch.ones(1, 1, 1, 1), torch.log(torch.tensor([[[[0.8], [0.2]]]]))
-    v = torch.tensor([[[[10.0], [1.0]]]])
-    dropped = torch.tensor([[[[True, False]]]])
-    for rescale, expected in (("renormalize", 1.0), ("inverse", 0.2 / 0.7)):
-        drop = UnitDrop(ratio=0.3, rescale=rescale)
-        site = site_with(given_drop(dropped, drop.rescale, drop.ratio))
-        assert float(attend(q, k, v, site, training=True)) == pytest.approx(expected, rel=1e-6)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from typing import Any, ClassVar
 
@@ -14,61 +13,11 @@ from torch.nn.functional import scaled_dot_product_attention
 from dropbench.harness.attention.call import Call, plain
 from dropbench.harness.attention.reference import expectation
 from dropbench.harness.attention.reference.expectation import average_weights
-from dropbench.harness.attention.reference.sdpa import allowed_keys, attention_logits, attention_weights
+from dropbench.harness.attention.reference.sdpa import allowed_keys, attention_logits
 from dropbench.harness.models.attention import attend
 from dropbench.harness.regularizers.base import Regularizer, Site
 from dropbench.harness.regularizers.drop import UnitDrop
 from tests.harness.given import drop_site, given_drop, site_with
-
-
-def loops(logits: Tensor, kept: Tensor, allowed: Tensor, rescale: str, ratio: float) -> Tensor:
-    """Return the mean of the regularized weights, by loops over scalars (DropKey, Eq. 1, 2 and 12 to 14)."""
-    averaged = torch.zeros_like(logits)
-    for row in range(len(logits)):
-        exps = [math.exp(logits[row, key] - logits[row].max()) for key in range(logits.shape[1])]
-        plain = [value / sum(exps) for value in exps]
-        for draw in kept.tolist():
-            keys = [key for key, keep in enumerate(draw) if keep and allowed[row, key]]
-            for key in range(logits.shape[1]):
-                if rescale == "inverse":
-                    value = plain[key] / (1 - ratio) if draw[key] else 0.0
-                elif not keys:
-                    value = plain[key]
-                else:
-                    # Shifted by the largest of the kept logits, so that nothing underflows.
-                    top = max(float(logits[row, other]) for other in keys)
-                    total = sum(math.exp(logits[row, other] - top) for other in keys)
-                    value = math.exp(logits[row, key] - top) / total if key in keys else 0.0
-                averaged[row, key] += value / len(kept)
-    return averaged
-
-
-def case(seed: int, rows: int = 5, keys: int = 6, draws: int = 23) -> tuple[Tensor, Tensor, Tensor]:
-    """Return logits with one row dominated by one key, keep masks of which one is empty, and allowed keys."""
-    generator = torch.Generator().manual_seed(seed)
-    logits = torch.randn(rows, keys, generator=generator, dtype=torch.float64) * 3
-    logits[1, 2] += 200
-    kept = torch.rand(draws, keys, generator=generator) < 0.6
-    kept[3] = False
-    allowed = torch.rand(rows, keys, generator=generator) < 0.7
-    allowed[:, 0] = True
-    allowed[1, 2] = True
-    return logits, kept, allowed
-
-
-@pytest.mark.parametrize("rescale", ["renormalize", "inverse"])
-@pytest.mark.parametrize("masked", [False, True])
-def test_average_equals_loops(rescale: Any, masked: bool) -> None:
-    for seed in range(4):
-        logits, kept, allowed = case(seed)
-        if not masked:
-            allowed = torch.ones_like(allowed)
-        logits = logits.masked_fill(~allowed, -1e9)  # as libraries mask keys
-        actual = average_weights(logits, kept, rescale=rescale, ratio=0.4, allowed=allowed if masked else None)
-        expected = loops(logits, kept, allowed, rescale, 0.4)
-        assert (actual - expected).abs().max() < 1e-12
-        if rescale == "renormalize":
-            assert torch.allclose(actual.sum(-1), torch.ones(5, dtype=torch.float64), atol=1e-12)
 
 
 @pytest.mark.parametrize("rescale", ["renormalize", "inverse"])
@@ -76,6 +25,7 @@ def test_average_equals_loops(rescale: Any, masked: bool) -> None:
 def test_average_equals_the_mean_of_training_passes(rescale: Any, additive: bool) -> None:
     """Apply every keep mask through `attend` in training, the same for all rows."""
     q, k, v = (torch.randn(2, 3, 7, 4, dtype=torch.float64) * 3 for _ in range(3))
+    q[:, :, 1] *= 100  # a row that one key dominates, so that the others underflow
     mask: Tensor = torch.rand(2, 1, 7, 7) < 0.6
     mask[0, 0, 4] = False  # a row without an allowed key
     kept = torch.rand(40, 7) < 0.5
@@ -93,7 +43,7 @@ def test_average_equals_the_mean_of_training_passes(rescale: Any, additive: bool
 
 
 def test_blocks_do_not_change_the_average_and_bound_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    logits, kept, allowed = case(9, rows=37, draws=70)
+    logits, kept, allowed = torch.randn(37, 6).double(), torch.rand(70, 6) < 0.6, torch.rand(37, 6) < 0.7
     whole = average_weights(logits, kept, rescale="renormalize", ratio=0.4, allowed=allowed)
     pairs = []
 
@@ -111,33 +61,8 @@ def test_blocks_do_not_change_the_average_and_bound_the_memory(monkeypatch: pyte
     assert max(pairs) <= 100
 
 
-def enumerated(weights: Tensor, ratio: float) -> Tensor:
-    """Return the exact expectation of renormalized weights (S,) if each key is dropped with probability `ratio`."""
-    keys, total = len(weights), torch.zeros_like(weights)
-    for kept in itertools.product([0.0, 1.0], repeat=keys):
-        chance = math.prod(1 - ratio if keep else ratio for keep in kept)
-        draw = torch.tensor(kept, dtype=weights.dtype)
-        total += chance * (weights * draw / (weights * draw).sum() if any(kept) else weights)
-    return total
-
-
-@pytest.mark.parametrize("unit", ["element", "column"])
-def test_the_average_converges_to_the_exact_expectation(unit: Any) -> None:
-    torch.manual_seed(0)
-    q, k = (torch.randn(1, 2, 3, 5, dtype=torch.float64) for _ in range(2))
-    plain = attention_weights(q, k)
-    exact = torch.stack([enumerated(row, 0.4) for row in plain.reshape(-1, 3)]).view_as(plain)
-    site, n = drop_site(unit, ratio=0.4), 100_000
-    site.mc_samples = n
-    assert site.regularizer is not None
-    actual = site.regularizer.expected_weights(Call(q, k, k), site)
-    # A weight is between 0 and 1: its standard error is at most 1 / (2 √n).
-    assert (actual - exact).abs().max() < 4 * 0.5 / math.sqrt(n)
-    assert (plain - exact).abs().max() > 20 * 0.5 / math.sqrt(n)
-
-
-@pytest.mark.parametrize("unit", ["block", "cross"])
-def test_structured_units_average_to_the_mean_of_training_passes(unit: Any) -> None:
+@pytest.mark.parametrize("unit", ["element", "column", "block", "cross"])
+def test_units_average_to_the_mean_of_training_passes(unit: Any) -> None:
     """The mean over many training passes, with a mask per row, is the same within the standard errors."""
     torch.manual_seed(1)
     site = drop_site(unit, ratio=0.4, window=2, grid=(3, 3), prefix=1)
@@ -152,7 +77,6 @@ def test_structured_units_average_to_the_mean_of_training_passes(unit: Any) -> N
     error = many.std(dim=0) / math.sqrt(4000) + 0.5 / math.sqrt(20_000)
     assert ((out[0] - many.mean(0)).abs() < 4 * error).all()
     assert torch.equal(probed[0], out)
-    assert out[..., 0].min() > attention_weights(q, k)[..., 0].min()  # the prefix is never dropped, so it gains
 
 
 def test_averaging_changes_neither_training_nor_plain_evaluation() -> None:
@@ -168,21 +92,6 @@ def test_averaging_changes_neither_training_nor_plain_evaluation() -> None:
     assert not torch.allclose(attend(q, k, v, site, training=False), plain, atol=1e-4)
     site.ratio = 0.0
     assert torch.equal(attend(q, k, v, site, training=False), plain)
-
-
-def test_padding_and_the_future_get_no_weight() -> None:
-    site = drop_site("element", ratio=0.6)
-    site.mc_samples = 50
-    probed: list[Tensor] = []
-    site.probe = lambda _, weights: probed.append(weights)
-    q, k, v = (torch.randn(2, 2, 6, 4) for _ in range(3))
-    mask = torch.ones(2, 1, 1, 6, dtype=torch.bool)
-    mask[1, ..., 2:] = False
-    attend(q, k, v, site, training=False, mask=mask, causal=True)
-    weights = probed[0]
-    assert (weights.triu(1) == 0).all()
-    assert (weights[1, ..., 2:] == 0).all()
-    assert torch.allclose(weights.sum(-1), torch.ones(2, 2, 6), atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

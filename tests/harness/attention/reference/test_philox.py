@@ -136,20 +136,6 @@ def test_the_kernel_equals_torch_operations(
     torch.testing.assert_close(weights, masked_softmax(expected))
 
 
-@needs_compiler
-@pytest.mark.parametrize("threads", [1, 2, 5])
-def test_the_number_of_threads_changes_nothing(threads: int) -> None:
-    spec = DropSpec("element", 0.3, 1, None, 0, torch.tensor(-3))
-    shape = 4, 4, 128, 200
-    before = torch.get_num_threads()
-    expected = compiled_weights(spec, shape)
-    try:
-        torch.set_num_threads(threads)
-        assert torch.equal(compiled_weights(spec, shape), expected)
-    finally:
-        torch.set_num_threads(before)
-
-
 @pytest.mark.slow
 @needs_compiler
 @pytest.mark.parametrize("flags", [("-mavx2", "-mfma"), ()], ids=["AVX2", "plain C"])

@@ -30,43 +30,6 @@ def spread(module: LearnedMask, scale: float = 30.0) -> LearnedMask:
     return module
 
 
-@pytest.mark.parametrize("shift", [0.0, math.pi / 2, math.pi])
-def test_what_is_kept_at_the_start_follows_from_the_shift(shift: float) -> None:
-    module = make(shift_init=shift)
-    x = torch.randn(60, 40, WIDTH)
-    with torch.no_grad():
-        # With the initial weights, attention's output is far below 1: M = cos²(B/2) but for what it adds.
-        attention = torch.nn.MultiheadAttention(WIDTH, HEADS, bias=False, batch_first=True)
-        assert attention.in_proj_weight is not None
-        attention.in_proj_weight.copy_(module.qkv.weight)
-        attention.out_proj.weight.copy_(torch.eye(WIDTH))
-        angle = attention(x, x, x, need_weights=False)[0]
-        expected = torch.cos((angle + shift) / 2).square()
-        assert expected.mean().item() == pytest.approx(math.cos(shift / 2) ** 2, abs=0.02)
-        counted = MaskStatistics()
-        module.statistics = (counted,)
-        for _ in range(20):
-            module(x, training=True)
-    kept = counted.means()["kept"]
-    draws = counted.elements
-    assert draws == 20 * x.numel() > 10**6
-    error = math.sqrt((expected * (1 - expected)).mean().item() / draws)
-    assert abs(kept - expected.mean().item()) < 4 * error + 1e-7
-
-
-def test_evaluation_is_deterministic_by_the_threshold() -> None:
-    module = spread(make(shift_init=1.5))
-    x = torch.randn(3, 7, WIDTH)
-    torch.manual_seed(1)
-    first = module(x, training=False)
-    torch.manual_seed(2)
-    assert torch.equal(first, module(x, training=False))
-    values = module.values(x)
-    assert torch.equal(first, torch.where(values >= 0.5, x, torch.zeros_like(x)))
-    assert 0.1 < (values >= 0.5).float().mean().item() < 0.9
-    assert module.rounded(torch.tensor([0.5]), training=False).item() == 1.0
-
-
 def test_probabilistic_evaluation_draws_as_training_does() -> None:
     module = spread(make(shift_init=1.5, evaluation="probabilistic"))
     x = torch.randn(3, 7, WIDTH)
@@ -75,36 +38,6 @@ def test_probabilistic_evaluation_draws_as_training_does() -> None:
     assert not torch.equal(first, module(x, training=False))
     torch.manual_seed(1)
     assert torch.equal(first, module(x, training=True))
-
-
-def test_a_causal_mask_knows_nothing_of_later_tokens_and_padding_is_never_seen() -> None:
-    module = spread(make(mask_rounding="none"))
-    x = torch.randn(2, 6, WIDTH)
-    changed = x.clone()
-    changed[:, 4:] += 1
-    causal = [module(value, training=False, causal=True) for value in (x, changed)]
-    assert torch.equal(causal[0][:, :4], causal[1][:, :4])
-    free = [module(value, training=False) for value in (x, changed)]
-    assert not torch.allclose(free[0][:, :4], free[1][:, :4])
-    real = torch.arange(6)[None, None, None, :] < 4
-    padded = [module(value, training=False, mask=real) for value in (x, changed)]
-    assert torch.equal(padded[0][:, :4], padded[1][:, :4])
-    additive = torch.zeros(real.shape).masked_fill(~real, float("-inf"))
-    torch.testing.assert_close(module(x, training=False, mask=additive), padded[0])
-
-
-def test_a_fourier_series_of_one_term_is_the_cosine_and_any_stays_between_0_and_1() -> None:
-    x = torch.randn(4, 9, WIDTH)
-    cosine, series = make(shift_init=0.4), make(shift_init=0.4, harmonics=4)
-    torch.testing.assert_close(cosine.values(x), series.values(x))
-    with torch.no_grad():
-        series.amplitude.normal_()
-        series.shift.normal_()
-        series.qkv.weight.mul_(60)
-        values = series.values(x)
-    assert values.min().item() >= -1e-6
-    assert values.max().item() <= 1 + 1e-6
-    assert (values - cosine.values(x)).abs().max().item() > 0.1
 
 
 def test_a_detached_input_gets_the_gradient_of_the_product_alone() -> None:
@@ -123,20 +56,6 @@ def test_embeddings_make_the_mask_where_they_are_the_input() -> None:
     )
     with pytest.raises(InputError, match="passes no embeddings"):
         module(x, training=False)
-
-
-def test_penalties_are_means_over_elements_of_the_unrounded_mask() -> None:
-    x = torch.randn(2, 5, WIDTH)
-    for kind in ("squared", "linear"):
-        module = spread(make(l1_norm_penalty=kind, max_coeff=0.3, entropy_penalty=True, entropy_max_coeff=0.2))
-        values = module.values(x).detach()
-        module(x, training=True)
-        actual = module.penalty(0)
-        assert actual is not None
-        norms = values**2 / 2 if kind == "squared" else values.abs()
-        expected = 0.3 * norms.mean() + 0.2 * (-values * torch.log2(values + 1e-9)).mean()
-        torch.testing.assert_close(actual, expected)
-        assert module.penalty(0) is None  # it was taken
 
 
 def test_the_penalty_of_a_model_is_the_mean_over_sites_and_over_repeated_calls() -> None:

@@ -15,11 +15,8 @@ from dropbench.harness.errors import InputError
 from dropbench.harness.models.regularize import bind
 from dropbench.harness.regularizers.auxiliary_loss import penalty
 from dropbench.harness.runs.run_directory import RunDirectory
-from dropbench.harness.settings import Settings
-from dropbench.harness.training.engine import run_trial
-from dropbench.harness.trials.task import TASKS
-from dropbench.harness.trials.trial import TrialRequest
 from tests.harness.regularizers.learned_dropout.tiny_decoder import decoder, learned, loss_of, tokens
+from tests.training import make_trial, run
 
 
 @pytest.mark.parametrize("options", [{"where": "everywhere"}, {"dropout_input": "embed", "detached_input": True}])
@@ -80,36 +77,17 @@ def test_distributed_training_reduces_every_gradient(tmp_path: Path, options: di
         distributed.destroy_process_group()
 
 
-def test_under_mixed_precision_mask_and_penalty_stay_in_float32() -> None:
-    model = learned(shift_init=1.5)
-    with torch.autocast("cpu", torch.bfloat16):
-        logits = model(tokens())
-        extra = penalty(model, 0)
-    assert extra is not None
-    assert extra.dtype == torch.float32
-    (logits.float().sum() + extra).backward()
-    assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in model.parameters())
-
-
 def test_the_engine_adds_the_penalty_to_the_loss_of_any_task(tmp_path: Path) -> None:
     """With a huge coefficient nothing matters but the penalty: the masks close."""
     kept = {}
     for coeff in (1e-6, 1000.0):
-        request = TrialRequest(
-            task="image-classification",
-            data="digits",
-            model="vit-digits",
-            regularizer="learned-dropout",
-            params={"where": "attention", "shift_init": 1.0, "max_coeff": coeff},
-            overrides={
-                "steps": 6, "batch_size": 32, "accumulate": 2, "lr": 0.1, "lr_schedule": "constant",
-                "warmup": 0, "evaluate_every": 6, "model.depth": 1, "model.embed_dim": 16,
-            },
-            seed=1,
+        small: dict[str, Any] = {"model.depth": 1, "model.embed_dim": 16}
+        trial = make_trial(
+            f"learned-dropout:where=attention,shift_init=1.0,max_coeff={coeff}", seed=1, steps=6, batch_size=32,
+            accumulate=2, lr=0.1, lr_schedule="constant", warmup=0, evaluate_every=6, **small,
         )  # fmt: skip
-        trial = TASKS.get("image-classification").trial_for(request, Settings())
-        directory = RunDirectory.create(tmp_path, trial)
-        run_trial(directory, Settings(runs=tmp_path, device="cpu", threads=1))
+        run(tmp_path, trial)
+        directory = RunDirectory(tmp_path / trial.id)
         newest = max((directory.path / "checkpoint").glob("step-*.pt"))
         state = torch.load(newest, weights_only=True)["model"]
         kept[coeff] = torch.cos(state["blocks.0.attn.regularization.shift"] / 2).square().mean().item()

@@ -11,7 +11,6 @@ import torch
 from dropbench.harness.errors import InputError
 from dropbench.harness.models.mask_recorder import mask_statistics, mean_statistics
 from dropbench.harness.models.regularize import bind, sites
-from dropbench.harness.regularizers.auxiliary_loss import penalty
 from dropbench.harness.regularizers.learned_dropout.mask import EmbeddingAttention
 from tests.harness.regularizers.learned_dropout.tiny_decoder import (
     CONTEXT,
@@ -81,32 +80,6 @@ def test_a_copy_stands_on_its_own() -> None:
     assert torch.equal(model(tokens()), reference)
     copied.load_state_dict(model.state_dict())
     assert torch.equal(copied(tokens()), reference)
-
-
-@pytest.mark.parametrize("options", [{}, {"where": "everywhere", "harmonics": 2}, {"dropout_input": "embed"}])
-def test_the_penalty_alone_reaches_every_parameter_of_every_mask(options: dict[str, Any]) -> None:
-    model = learned(**options)
-    with torch.no_grad():
-        for module in masks(model).values():
-            module.qkv.weight.mul_(20)  # far from the flat top of the cosine
-    model(tokens())
-    extra = penalty(model, 0)
-    assert extra is not None
-    extra.backward()
-    for module in masks(model).values():
-        queries, keys, values = module.qkv.weight.chunk(3)
-        for parameter in (queries, keys, values, *module.parameters()):
-            assert parameter is not None
-        gradient = module.qkv.weight.grad
-        assert gradient is not None
-        for part in gradient.chunk(3):
-            assert part.ne(0).all()
-        assert module.shift.grad is not None
-        assert module.shift.grad[: module.width].ne(0).all()
-        if module.options.harmonics > 1:
-            assert module.amplitude.grad is not None
-            # The first term alone is the whole series, however it is scaled.
-            assert module.amplitude.grad.view(2, -1).ne(0).all(dim=1).tolist() == [False, True]
 
 
 def test_detached_embeddings_leave_their_attention_untrained_and_it_says_so() -> None:

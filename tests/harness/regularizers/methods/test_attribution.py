@@ -176,16 +176,6 @@ def test_rows_with_tokens_left_out_since_are_plain() -> None:
     torch.testing.assert_close(attend(q, k, v, model.site, training=True), plain)
 
 
-@pytest.mark.parametrize(
-    ("allowed", "expected"),
-    [([1, 1, 1, 1, 1], [3, 4]), ([1, 1, 1, 0, 0], [0, 2]), ([0, 0, 0, 0, 1], [4]), ([0, 0, 0, 0, 0], [])],
-)
-def test_regions_are_of_allowed_keys(allowed: list[int], expected: list[int]) -> None:
-    attributions = torch.tensor([[[[0.2, -1.0, 0.5, 0.6, 0.7]]]])
-    found = high_region(attributions, torch.tensor(allowed, dtype=torch.bool).view(1, 1, 1, 5), 0.4)
-    assert found[0, 0, 0].nonzero().flatten().tolist() == expected
-
-
 @pytest.mark.parametrize("share", [0.01, 0.1, 0.3, 0.5, 1.0])
 @pytest.mark.parametrize("masked", [False, True])
 def test_regions_equal_those_by_sorting_all_keys(masked: bool, share: float) -> None:

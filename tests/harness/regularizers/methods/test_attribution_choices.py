@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pytest
@@ -10,7 +9,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from dropbench.harness.attention.call import Call, plain
 from dropbench.harness.regularizers.base import Site
 from dropbench.harness.regularizers.methods.attribution import AttendOut, HeadMaskImportant
 from dropbench.harness.regularizers.methods.weight_modules import DropGenerator
@@ -123,26 +121,6 @@ def test_attendout_is_that_of_a_slow_reference() -> None:
     check("attendout", own, policy)
     assert own.abs().max() > 1e-4
     compare("attendout", model, loss, expected)
-
-
-def test_attendout_drops_as_its_module_says_and_with_the_ratio_on_average() -> None:
-    ratio, copies = 0.3, 500
-    regularizer = AttendOut(ratio=ratio)
-    model, x, _ = make(regularizer)
-    generator_of(model, [1.0, -2.0])
-    q, k, _ = (part.repeat(copies, 1, 1, 1) for part in model.split(x))
-    unit = torch.eye(TOKENS, dtype=torch.float64).expand(BATCH * copies, HEADS, -1, -1)
-    torch.manual_seed(0)
-    with torch.no_grad():
-        mask = model.mask.repeat(copies, 1, 1, 1)
-        weights = regularizer.around(Call(q, k, unit, mask), model.site, plain)
-        share = (weights == 0).double().view(copies, BATCH, HEADS, TOKENS, TOKENS).mean(0)
-        keys, expected = slow_probabilities(model, plain_weights(model, x), ratio)
-    long = [number for number, key in enumerate(keys) if key[0] == 0]  # rows of 10 keys, which never lose all
-    assert float(expected[long].mean()) == pytest.approx(ratio, abs=1e-6)
-    for number in long:
-        p = float(expected[number])
-        assert abs(float(share[keys[number]]) - p) < 5 * math.sqrt(p * (1 - p) / copies)
 
 
 def test_attendout_learns_and_stores_nothing_outside_of_steps() -> None:

@@ -156,19 +156,3 @@ def test_masksub_is_that_of_a_slow_reference(ratio: float) -> None:
         assert (own is None) == (expected is None)
         if own is not None:
             check("masksub", own, expected)
-
-
-def test_masksub_keeps_every_patch_equally_often_and_never_masks_the_first_pass() -> None:
-    regularizer, model = MaskSub(ratio=0.5), vit()
-    (site,) = bind(model, regularizer).bound
-    x = torch.arange(float(1 + PATCHES))[None, :, None].expand(3000, -1, 2)
-    assert regularizer.tokens(x, site) is x
-    regularizer._masks = True
-    torch.manual_seed(0)
-    out = regularizer.tokens(x, site)
-    assert out.shape == (3000, 1 + PATCHES // 2, 2)
-    assert (out[:, 0] == 0).all()
-    counts = out[:, 1:, 0].flatten().long().bincount(minlength=PATCHES + 1)[1:]
-    deviation = math.sqrt(3000 * 0.25)
-    assert ((counts - 1500).abs() < 5 * deviation).all()
-    assert all(len(set(row)) == PATCHES // 2 for row in out[:100, 1:, 0].tolist())

@@ -12,7 +12,7 @@ from dropbench.harness.attention.call import Call
 from dropbench.harness.models.attention import attend
 from dropbench.harness.models.regularize import bind
 from dropbench.harness.regularizers.base import Regularizer, Site
-from dropbench.harness.regularizers.methods.heads import DropHead, HeadMask
+from dropbench.harness.regularizers.methods.heads import DropHead, HeadMask, HeadSelection
 from dropbench.harness.regularizers.spec import build_regularizer
 from tests.harness.regularizers.methods import reference
 
@@ -40,6 +40,7 @@ def test_values_and_gradients_equal_the_paper_formula(name: str, ratio: float, d
     given = reference.masks(BATCH, HEADS)[mask]
     for seed in range(6):
         kept = kept_heads(site, BATCH, seed)
+        assert draw == "sample" or (kept == kept[0]).all()
         q, k, v = reference.qkv(BATCH, HEADS)
         torch.manual_seed(seed)
         out = attend(q, k, v, site, training=True, mask=given, causal=True)
@@ -52,32 +53,14 @@ def test_values_and_gradients_equal_the_paper_formula(name: str, ratio: float, d
         reference.assert_equal(name, out, expected, (q, k, v))
 
 
-@pytest.mark.parametrize("draw", DRAWS)
-def test_the_share_of_dropped_heads_is_the_ratio(draw: str) -> None:
-    """A head is dropped with probability p, unless all would be: p − p^H."""
-    ratio, number = 0.4, 4000
-    site = head_site(DropHead(draw=draw), ratio)
-    if draw == "sample":
-        kept = kept_heads(site, number, 0)
-    else:
-        kept = torch.stack([kept_heads(site, BATCH, seed) for seed in range(number)])
-        assert (kept == kept[:, :1]).all()  # a batch shares its heads
-        kept = kept[:, 0]
-    probability = ratio - ratio**HEADS
-    error = math.sqrt(probability * (1 - probability) / number)
-    assert ((~kept).double().mean(dim=0) - probability).abs().max() < 4 * error
-    assert kept.any(dim=1).all()
-
-
-@pytest.mark.parametrize("draw", DRAWS)
-def test_headmask_masks_its_number_of_heads_each_equally_often(draw: str) -> None:
-    number, heads = 3000, 3
-    site = head_site(HeadMask(heads=heads, draw=draw), heads)
-    kept = torch.stack([kept_heads(site, 2, seed)[1] for seed in range(number)])
-    assert ((~kept).sum(dim=1) == heads).all()
-    probability = heads / HEADS
-    error = math.sqrt(probability * (1 - probability) / number)
-    assert ((~kept).double().mean(dim=0) - probability).abs().max() < 4 * error
+@pytest.mark.parametrize(("built", "ratio", "share"), [(DropHead(), 0.4, 0.4 - 0.4**HEADS), (HeadMask(), 3.0, 0.75)])
+def test_each_head_is_dropped_equally_often(built: HeadSelection, ratio: float, share: float) -> None:
+    """DropHead drops a head with probability p, unless all would be: p − p^H; HeadMask drops its number of heads."""
+    torch.manual_seed(0)
+    dropped = built.keep_heads(4000, HEADS, head_site(built, ratio)) == 0
+    assert not dropped.all(dim=1).any()
+    assert isinstance(built, DropHead) or (dropped.sum(dim=1) == ratio).all()
+    assert (dropped.double().mean(dim=0) - share).abs().max() < 4 * math.sqrt(share * (1 - share) / 4000)
 
 
 def test_dropped_heads_are_not_computed() -> None:

@@ -108,42 +108,6 @@ def test_tokens_may_form_a_grid(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "share"),
-    [
-        ("stochastic-depth", RATIO),
-        ("dropdim", RATIO),
-        ("hiddencut", 3 / 11),
-        ("hiddencut-element", RATIO),
-        ("dropdim-span", 2 / 8),
-        ("token-dropout", RATIO / 2),
-    ],
-)
-def test_the_dropped_share_is_the_ratio(name: str, share: float) -> None:
-    torch.manual_seed(0)
-    samples = 4000
-    out = METHODS[name].output(torch.ones(samples, TOKENS, WIDTH), site(METHODS[name]))
-    # Units of a sample may be drawn together, so that the samples alone are independent.
-    per_sample = (out == 0).double().mean(dim=(1, 2))
-    assert abs(float(per_sample.mean()) - share) < 4 * max(float(per_sample.std()), 1e-9) / samples**0.5 + 1e-9
-
-
-@pytest.mark.parametrize("name", ["stochastic-depth", "dropdim"])
-def test_the_mean_is_kept(name: str) -> None:
-    torch.manual_seed(1)
-    out = METHODS[name].output(torch.ones(4000, 1, WIDTH), site(METHODS[name]))
-    assert abs(float(out.mean()) - 1) < 0.05
-
-
-def test_a_span_starts_at_every_position_equally_often() -> None:
-    torch.manual_seed(0)
-    out = METHODS["hiddencut"].output(torch.ones(9000, TOKENS, 1), site(METHODS["hiddencut"]))
-    starts = (out[:, :, 0] == 0).double().argmax(dim=1)
-    counts = torch.bincount(starts, minlength=TOKENS)
-    assert (counts[-2:] == 0).all()
-    assert ((counts[:-2] - 1000).abs() < 4 * (9000 * (1 / 9) * (8 / 9)) ** 0.5).all()
-
-
-@pytest.mark.parametrize(
     "spec", [("dropdim", {"unit": "block"}), ("token-dropout", {"unchanged": 1.0}), ("hiddencut", {"ratio": 1.0})]
 )
 def test_impossible_values_are_errors(spec: tuple[str, dict[str, Any]]) -> None:

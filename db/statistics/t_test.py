@@ -1,88 +1,22 @@
-"""Aggregates over seeds, by name; paired t-tests and confidence intervals."""
+"""Student's paired t-test, without scipy, whose import alone would take a quarter of the time of `dropbench report`."""
 
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
-from operator import mul
 
-from dropbench.harness.errors import unknown_name
+from dropbench.db.statistics.corrections import SIGNIFICANCE
+from dropbench.db.statistics.seeds import summarize
 
 MIN_PAIRS = 3
 """Pairs below which there is neither an interval nor a p-value; two would make either meaningless."""
-LARGE = 1e150
-"""A larger number has no square."""
 ROUNDING = 1e-9
 """Differences that vary by less than this fraction of the values are equal up to rounding errors."""
 TOO_FEW, EQUAL = f"fewer than {MIN_PAIRS} pairs", "equal differences"
 """Why there is no interval. Metrics on a few hundred items take so few values that differences coincide by chance."""
-
-
-@dataclass(frozen=True)
-class Summary:
-    """Values over seeds: mean, sample standard deviation (None for n < 2), and their number."""
-
-    mean: float | None
-    std: float | None
-    n: int
-
-
-def summarize(values: Iterable[float | None]) -> Summary:
-    """Return the mean and the sample standard deviation of the finite values that are not None."""
-    numbers = [value for value in values if value is not None]
-    n = len(numbers)
-    if not n:
-        return Summary(None, None, 0)
-    if (largest := max(map(abs, numbers))) > LARGE:  # the perplexity of a diverged model, whose square overflows
-        summary = summarize(number / largest for number in numbers)
-        mean, std = (None if part is None else part * largest for part in (summary.mean, summary.std))
-        return Summary(mean, None if std == math.inf else std, n)
-    mean = math.fsum(numbers) / n
-    if n == 1:
-        return Summary(mean, None, 1)
-    # `statistics` computes with fractions, which is too slow for millions of values. Subtracting the square of the
-    # residual removes the rounding error of the mean, so that equal values have a deviation of exactly 0.
-    deviations = [value - mean for value in numbers]
-    residual = math.fsum(deviations)
-    square = math.fsum(map(mul, deviations, deviations)) - residual * residual / n
-    return Summary(mean, math.sqrt(max(square, 0.0) / (n - 1)), n)
-
-
-def mean_of(values: Iterable[float]) -> float:
-    """Return the mean of one or more values."""
-    mean = summarize(values).mean
-    assert mean is not None
-    return mean
-
-
-AGGREGATES: dict[str, Callable[[Summary, list[float]], float | int | None]] = {
-    "mean": lambda summary, numbers: summary.mean,
-    "std": lambda summary, numbers: summary.std,
-    "median": lambda summary, numbers: statistics.median(numbers) if numbers else None,
-    "min": lambda summary, numbers: min(numbers, default=None),
-    "max": lambda summary, numbers: max(numbers, default=None),
-    "n": lambda summary, numbers: summary.n,
-    "sem": lambda summary, numbers: None if summary.std is None else summary.std / math.sqrt(summary.n),
-}
-"""By name; std is the sample's, sem the standard error of the mean, both None for n < 2."""
-
-Aggregates = dict[str, float | int | None]
-
-DEFAULT_AGGREGATES = ("mean", "std", "n")
-
-
-def aggregate(values: Iterable[float | None], names: Sequence[str] = DEFAULT_AGGREGATES) -> Aggregates:
-    """Return the aggregates of the values that are not None, by name. Raise InputError for an unknown name."""
-    for name in names:
-        if name not in AGGREGATES:
-            raise unknown_name("aggregate", name, AGGREGATES)
-    numbers = [value for value in values if value is not None]
-    summary = summarize(numbers)
-    return {name: AGGREGATES[name](summary, numbers) for name in names}
 
 
 @dataclass(frozen=True)
@@ -114,12 +48,9 @@ def paired_t_test(pairs: Sequence[tuple[float, float]]) -> PairedTest:
     if max(differences) - min(differences) <= ROUNDING * max(map(abs, chain.from_iterable(pairs))):
         return PairedTest(summary.mean, None, None, None, summary.n, EQUAL)
     error = summary.std / math.sqrt(summary.n)
-    margin = error * quantile(0.05, summary.n - 1)
+    margin = error * quantile(SIGNIFICANCE, summary.n - 1)
     p = two_sided_p(abs(summary.mean) / error, summary.n - 1)
     return PairedTest(summary.mean, summary.mean - margin, summary.mean + margin, p, summary.n)
-
-
-# Student's t without scipy, whose import alone would take a quarter of the time of `dropbench report`.
 
 
 def two_sided_p(t: float, df: int) -> float:

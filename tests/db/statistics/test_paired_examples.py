@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import bootstrap
 
-from dropbench.db.queries import paired_examples
-from dropbench.db.queries.paired_examples import mcnemar, paired_bootstrap
+from dropbench.db.statistics import paired_examples
+from dropbench.db.statistics.paired_examples import mcnemar, paired_bootstrap
 
 RNG = np.random.default_rng(0)
 

@@ -1,7 +1,7 @@
 """Paired tests over the examples of a test set: two methods that predicted the same examples.
 
 They measure the uncertainty from a finite test set. The uncertainty from training seeds is that of
-`dropbench.db.queries.statistics.paired_t_test`.
+`dropbench.db.statistics.t_test.paired_t_test`.
 """
 
 from __future__ import annotations
