@@ -16,7 +16,7 @@ from typing import Any, Literal
 from torch import nn
 
 Calls = Literal["sdpa", "softmax"]
-"""What code calls: SDPA (or a table of functions that do), or a softmax whose result a product may use."""
+"""Calls of attention: SDPA (or a table of functions that call it), or a softmax whose result a product may use."""
 
 SDPA = {"scaled_dot_product_attention", "multi_head_attention_forward", "ALL_ATTENTION_FUNCTIONS"}
 SOFTMAX = {"softmax", "Softmax"}

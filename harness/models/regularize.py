@@ -15,8 +15,8 @@ from dropbench.harness.errors import InputError, UnsuitableError, unknown_name
 from dropbench.harness.models import adapter
 from dropbench.harness.models.adapter import ADAPTERS, Patch, install, site_of, uninstall
 from dropbench.harness.models.blocks import block_patches
-from dropbench.harness.models.reach import Reach
 from dropbench.harness.models.report import Report as Report
+from dropbench.harness.reach import Reach
 from dropbench.harness.regularizers.base import AttentionKind, Probe, Regularizer, Site, SiteKind
 from dropbench.harness.regularizers.composition import Composition
 from dropbench.harness.regularizers.schedules import SCHEDULES
@@ -47,14 +47,16 @@ def regularize(
 ) -> Model:
     """Regularize the attention of a model, in place.
 
-    In training, the regularizer replaces the model's own attention dropout at the regularized sites; other sites do not
-    change. In evaluation the model computes the same function as before, and its state_dict does not change. A second
-    call replaces the regularizer. If nothing can be regularized, the model does not change.
+    A site is a module whose code calls SDPA, or a softmax over keys. Its forward runs under a torch function mode that
+    routes these calls through the regularizer; for some modules of torch, timm and fairseq a subclass computes the same
+    with less work. In training, the regularizer replaces the model's own dropout of the weights; other sites do not
+    change. In evaluation the original forward runs, and the state_dict does not change. A second call replaces the
+    regularizer. If nothing can be regularized, the model does not change.
 
     Call it after the model's layers are final, and before the model is compiled or wrapped for several devices.
 
     Args:
-        model: any model that an adapter supports.
+        model: any model with attention.
         regularizer: a registered name, also with parameters and parts as on the command line, such as
             ``dropkey:ratio=0.3 + r-drop``; or a `Regularizer`.
         schedule: the schedule of the ratio over layers: constant, increasing, decreasing. Layers are counted separately

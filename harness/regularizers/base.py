@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from dropbench.harness.attention.call import Call
-    from dropbench.harness.models.reach import Reach
+    from dropbench.harness.reach import Reach
     from dropbench.harness.regularizers.passes import Passes
 
 AttentionKind = Literal["encoder-self", "decoder-self", "cross", "class", "outlook", "token"]

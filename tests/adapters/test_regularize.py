@@ -14,8 +14,8 @@ from dropbench import REGULARIZERS, AttentionDrop, InputError, Site, regularize,
 from dropbench.adapters.text.text_transformer import build_text_transformer
 from dropbench.harness.errors import UnsuitableError
 from dropbench.harness.models.adapter import Patch
-from dropbench.harness.models.reach import PASSES
 from dropbench.harness.models.regularize import DEFAULT_KINDS, bind, find_patches, watch
+from dropbench.harness.reach import PASSES
 from dropbench.harness.regularizers.spec import build_regularizer
 
 drop = partial(regularize, regularizer="dropkey", ratio=0.5, quiet=True)
