@@ -264,10 +264,10 @@ def test_a_missing_log_and_an_ambiguous_id(place: Workplace, tiny: Callable[...,
 
 
 def test_the_number_of_workers_changes_the_threads_of_a_trial_only_with_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    from dropbench.jobs.cli.options import make_plan
+    from dropbench.jobs.cli.options import RunOptions
 
     def plan(parallel: int | None, **options: Any) -> tuple[int, int]:
-        made = make_plan("local", parallel, ("local",), **options)
+        made = RunOptions(**options).plan("local", parallel, ("local",))
         return made.parallel, made.threads
 
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(8)))
