@@ -14,11 +14,10 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
-from dropbench.db.cli.output import opened, split
+from dropbench.db.cli.output import split
 from dropbench.db.queries.results import results as query
 from dropbench.db.queries.results import sort_rows
 from dropbench.db.queries.statistics import DEFAULT_AGGREGATES
-from dropbench.db.reference.merge import opened_with
 from dropbench.db.report.view.build import build_view
 from dropbench.db.report.view.requests import look_up
 from dropbench.db.schema.reference import PREFIX
@@ -36,7 +35,7 @@ from dropbench.harness.trials.trial import Trial
 from dropbench.jobs.cli.options import RunOptions
 from dropbench.jobs.cli.suite_analysis import analyze_table
 from dropbench.jobs.queue.progress_bar import ProgressBar
-from dropbench.jobs.queue.reconcile import refresh
+from dropbench.jobs.queue.reconcile import opened_results
 from dropbench.jobs.queue.run_loop import run as run_trials
 from dropbench.notebook import NotebookProgress, notebook_display
 from dropbench.tables import Table
@@ -186,17 +185,15 @@ def results(
     location = None if reference is None else _text("reference", reference)
     words = [word for text in _texts("filter", filter) or () for word in text.split()]
     settings = Settings.from_environment()
-    with opened(settings) as own:
-        refresh(own, settings)
-        with opened_with(own, location) as store:
-            rows = query(
-                store,
-                words,
-                metrics=split(_texts("metric", metric)),
-                group_by=split(_texts("group_by", group_by)),
-                aggregates=split(_texts("aggregate", aggregate)) or DEFAULT_AGGREGATES,
-            )
-            ids = [id for id in store.find(" ".join(words)) if not id.startswith(PREFIX)]
+    with opened_results(settings, location) as store:
+        rows = query(
+            store,
+            words,
+            metrics=split(_texts("metric", metric)),
+            group_by=split(_texts("group_by", group_by)),
+            aggregates=split(_texts("aggregate", aggregate)) or DEFAULT_AGGREGATES,
+        )
+        ids = [id for id in store.find(" ".join(words)) if not id.startswith(PREFIX)]
     return Table.of_rows(sort_rows(rows, split(_texts("sort", sort)), limit), ids, settings)
 
 
