@@ -5,15 +5,17 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dropbench.harness.errors import InputError
 from dropbench.harness.regularizers.spec import same_regularizer
 from dropbench.harness.suites.cell import Cell
-from dropbench.harness.suites.suite import Suite, load_suite
 from dropbench.harness.trials.metric import Metric, MetricName
 from dropbench.harness.trials.task import spec_of
 from dropbench.harness.trials.trial import TrialRequest
+
+if TYPE_CHECKING:
+    from dropbench.harness.suites.suite import Suite
 
 
 @cache
@@ -66,6 +68,8 @@ def _metric_and_published_cells(name: str | None) -> tuple[str | None, list[Cell
 
 def load_known(name: str) -> Suite | None:
     """Return a suite of DropBench, or of the user's file with that name; None if neither exists."""
+    from dropbench.harness.suites.suite import load_suite
+
     for path in (name, f"{name}.yaml"):
         with contextlib.suppress(InputError):
             return load_suite(path)

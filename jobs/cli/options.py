@@ -13,11 +13,11 @@ import typer
 
 from dropbench.harness.cli.completion import complete_model, complete_regularizer, complete_task, one_of
 from dropbench.harness.errors import InputError, unknown_name
-from dropbench.harness.regularizers.spec import Scalar, parse_scalar
 from dropbench.harness.settings import BACKENDS, DEVICES, MAX_SEEDS, Settings
 from dropbench.tasks.completion import complete_data
 
 if TYPE_CHECKING:
+    from dropbench.harness.regularizers.spec import Scalar
     from dropbench.jobs.queue.request import Requested
     from dropbench.jobs.submission.dispatch import Plan
 
@@ -162,7 +162,8 @@ class RunOptions:
         The default number of threads does not depend on that of the workers: on a CPU, it changes the last digits. With
         GPUs it does, because threads only prepare the data.
         """
-        from dropbench.jobs.submission.dispatch import Plan, local_devices
+        from dropbench.jobs.submission.dispatch import Plan
+        from dropbench.jobs.worker import process_group
 
         if executor not in executors:
             raise unknown_name("executor", executor, executors)
@@ -170,7 +171,7 @@ class RunOptions:
             if self.threads is not None:
                 raise InputError("--threads: not with --executor slurm: set `cpus` in the cluster profile")
             return Plan(executor, throttle=parallel)
-        cores, gpus = len(os.sched_getaffinity(0)), len(local_devices(self.device))
+        cores, gpus = len(os.sched_getaffinity(0)), len(process_group.visible_devices(self.device))
         workers = parallel or gpus or max(1, cores // (self.threads or 1))
         return Plan(executor, workers, self.threads or (max(1, cores // workers) if gpus else 1))
 
@@ -182,7 +183,6 @@ class RunOptions:
         """
         from dropbench.harness.suites.cell import SuiteOptions
         from dropbench.harness.suites.search_space import parse_search, parse_space
-        from dropbench.harness.suites.suite import load_suite
         from dropbench.jobs.queue.request import request_configuration, request_suite
 
         if suite and self.task is not None:
@@ -202,12 +202,16 @@ class RunOptions:
             search=parse_search(self.search) if self.search else None,
         )
         if suite:
+            from dropbench.harness.suites.suite import load_suite
+
             return request_suite(load_suite(suite), options, settings)
         return request_configuration(self.task, options, settings)
 
 
 def _parse_override(item: str) -> tuple[str, Scalar]:
     """Parse ``--set KEY=VALUE``; raise InputError if it does not have this form."""
+    from dropbench.harness.regularizers.spec import parse_scalar
+
     key, separator, value = map(str.strip, item.partition("="))
     if not (key and separator and value):
         raise InputError(f"--set {item}: expected key=value, such as lr=0.001")

@@ -22,6 +22,7 @@ from dropbench.jobs.cli.options import RunOptions, with_run_options
 if TYPE_CHECKING:
     from dropbench.db.store.store import Enqueued, Store
     from dropbench.harness.settings import Settings
+    from dropbench.harness.suites.request import Request
     from dropbench.jobs.queue.request import Requested
 
 app = typer.Typer(no_args_is_help=True)
@@ -56,11 +57,7 @@ def run(
 ) -> None:
     """Train a suite or one configuration on this machine, and print its table. Finished trials are not repeated."""
     from dropbench.db.reference.merge import opened_with
-    from dropbench.db.report.formats.listing import print_trials
-    from dropbench.db.report.view.requests import look_up
-    from dropbench.db.schema.reference import ORIGINS, stored_id
     from dropbench.db.store.store import open_store
-    from dropbench.jobs.cli.suite_analysis import show_table
     from dropbench.jobs.queue.run_loop import run as run_trials
 
     plan = options.plan(executor, parallel, ("local", "debug"))
@@ -78,17 +75,28 @@ def run(
         if not summary.trained:
             skipped = f" or skipped ({count})" if (count := len(summary.in_states("skipped"))) else ""
             typer.echo(f"nothing to train: {trials} already done{skipped}", err=True)
-        complete = True
         with opened_with(store, beside) as tables:
-            if suite is None:
-                shown = [stored_id(id, origin) for id in requested.trials for origin in ORIGINS]
-                print_trials(shown, tables, as_json=as_json)
-            elif table := look_up(tables, request=summary.request.id):
-                complete = show_table(table, settings, tables, store, as_json=as_json)
+            complete = _print_results(summary.request, settings, tables, store, as_json=as_json)
     typer.echo(f"results: {settings.database} (`dropbench results`); run directories: {settings.runs}", err=True)
     failures = summary.failures()
     typer.echo("".join(f"{line}\n" for line in failures), nl=False, err=True)
     raise typer.Exit(bool(failures) or not complete)
+
+
+def _print_results(request: Request, settings: Settings, tables: Store, own: Store, *, as_json: bool) -> bool:
+    """Print the table of a suite, or the results of one configuration; return whether all analyses were successful."""
+    if not request.suite.name:
+        from dropbench.db.report.formats.listing import print_trials
+        from dropbench.db.schema.reference import ORIGINS, stored_id
+
+        shown = [stored_id(id, origin) for id in request.trials for origin in ORIGINS]
+        print_trials(shown, tables, as_json=as_json)
+        return True
+    from dropbench.db.report.view.requests import look_up
+    from dropbench.jobs.cli.suite_analysis import show_table
+
+    table = look_up(tables, request=request.id)
+    return table is None or show_table(table, settings, tables, own, as_json=as_json)
 
 
 def _in_reference(requested: Requested, location: str) -> frozenset[str]:

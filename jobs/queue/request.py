@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dropbench.harness.analysis import analysis_of
 from dropbench.harness.errors import InputError, unknown_name
@@ -14,14 +14,16 @@ from dropbench.harness.suites.cell import Cell, SuiteOptions
 from dropbench.harness.suites.request import Heading, Request, RequestedCandidate, RequestedCell, digest
 from dropbench.harness.suites.schema import Axis
 from dropbench.harness.suites.search_space import Params
-from dropbench.harness.suites.suite import SYNTHETIC, Suite
 from dropbench.harness.trials.metric import Metric, MetricName
 from dropbench.harness.trials.recipe import ResolvedRecipe
 from dropbench.harness.trials.recipe_diff import PAPER, Change, changes
 from dropbench.harness.trials.result_versions import current_versions
 from dropbench.harness.trials.task import spec_of
-from dropbench.harness.trials.trial import Trial, TrialRequest
+from dropbench.harness.trials.trial import SYNTHETIC, Trial, TrialRequest
 from dropbench.harness.validation import validated
+
+if TYPE_CHECKING:
+    from dropbench.harness.suites.suite import Suite
 
 Candidates = Sequence[tuple[Params, Sequence[Trial]]]
 """The values of a cell's candidates, and their trials, one per seed."""

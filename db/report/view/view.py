@@ -16,8 +16,7 @@ from dropbench.db.schema.reference import ORIGINS
 from dropbench.db.statistics.corrections import benjamini_hochberg, holm
 from dropbench.db.store.store import Store, TrialRow
 from dropbench.harness.suites.request import Heading, Request
-from dropbench.harness.suites.suite import SYNTHETIC
-from dropbench.harness.trials.trial import Trial
+from dropbench.harness.trials.trial import SYNTHETIC, Trial
 
 Floors = Mapping[tuple[str, str], Mapping[str, float]]
 """Scores of simple predictors on test: (data, metric) → predictor → value."""
