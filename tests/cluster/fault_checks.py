@@ -6,7 +6,6 @@ import math
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from dropbench.jobs.submission.submission import job_name
 from tests.cluster.conftest import ClusterPlace
 
 if TYPE_CHECKING:
@@ -50,12 +49,3 @@ def reason(place: ClusterPlace) -> str:
     with open_store(place.database) as store:
         (row,) = store.states().values()
     return row.reason or ""
-
-
-def name(place: ClusterPlace) -> str:
-    """Return the name of the only submission's jobs."""
-    from dropbench.db.store.store import open_store
-
-    with open_store(place.database) as store:
-        (submission,) = store.open_submissions()
-    return job_name(submission.id)

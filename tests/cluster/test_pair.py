@@ -34,8 +34,7 @@ def test_two_processes_give_the_result_of_one(clustered: ClusterPlace, undisturb
     (attempt,) = directory.attempts()
     assert (attempt["state"], attempt["cpus"]) == ("succeeded", 2)
     separate = {"DROPBENCH_RUNS": "alone", "DROPBENCH_DB": "sqlite:///alone.db"}
-    alone = clustered.call("run", "exact.yaml", env={**clustered.environment, **separate})
-    assert alone.returncode == 0, alone.stderr
+    clustered.ok("run", "exact.yaml", env={**clustered.environment, **separate})
     losses = [directory.events(), RunDirectory(clustered.folder / "alone" / directory.id).events()]
     pair, single = ([event["loss"] for event in events if event["event"] == "train"] for events in losses)
     assert pair == pytest.approx(single, rel=1e-5)
@@ -62,8 +61,8 @@ def test_if_one_process_dies_the_other_does_not_wait_forever(clustered: ClusterP
     os.kill(second, signal.SIGKILL)
     status = clustered.finish()
     assert status["queued"] + status["failed"] == 1, directory.attempts()
-    assert clustered.call("retry", "failed").returncode == 0
-    assert clustered.call("submit", "--executor=slurm", "--profile=pair").returncode == 0
+    clustered.ok("retry", "failed")
+    clustered.ok("submit", "--executor=slurm", "--profile=pair")
     assert clustered.ended()["succeeded"] == 1
     check(directory, undisturbed)
 
