@@ -18,7 +18,7 @@ from dropbench.db.store.store import open_store
 from dropbench.harness.runs.run_directory import RunDirectory
 from dropbench.jobs.queue.status import read_status
 from tests.cluster.cluster import Cluster, unusable
-from tests.jobs.workplace import Workplace
+from tests.jobs.workplace import HEAD, Workplace
 from tests.patience import wait
 
 COMMON = {"partition": "main", "time": 5, "memory": 0.9}
@@ -37,19 +37,10 @@ PROFILES: dict[str, dict[str, Any]] = {
     "broken": {"setup": ["echo module: no such thing >&2", "exit 3"]},
 }
 
-LONE = """
-title: One trial
-source: these tests
-metric: accuracy
-trial: {task: tiny, data: tiny, model: tiny}
-columns: [{label: Tiny}]
-rows:
-  - {label: dropkey, trial: {regularizer: dropkey, params: {ratio: 0.3}}}
-presets:
-  mini: {seeds: 1, overrides: {steps: 300}}
+LONE = f"""{HEAD}
+rows: [{{label: dropkey, trial: {{regularizer: dropkey, params: {{ratio: 0.3}}}}}}]
+presets: {{mini: {{seeds: 1, overrides: {{steps: 300}}}}}}
 """
-
-
 EXACT = LONE.replace("{regularizer: dropkey, params: {ratio: 0.3}}", "{regularizer: none}").replace(
     "{steps: 300}", "{steps: 300, model.dropout: 0.0}"
 )
@@ -84,10 +75,10 @@ class ClusterPlace(Workplace):
         for words in (["enqueue", suite, *number], ["submit", "--executor=slurm", f"--profile={profile}", *more]):
             self.ok(*words)
 
-    def lone(self, profile: str = "default", pause: float = 0.2) -> RunDirectory:
+    def lone(self, profile: str = "default", pause: float = 0.2, suite: str = "lone.yaml") -> RunDirectory:
         """Submit one trial that takes a while, and return when it is training, some steps after its start."""
         self.pause.write_text(str(pause))
-        self.submit("lone.yaml", "--checkpoint-seconds=0.5", profile=profile)
+        self.submit(suite, "--checkpoint-seconds=0.5", profile=profile)
         return self.training()
 
     def training(self, attempts: int = 1) -> RunDirectory:

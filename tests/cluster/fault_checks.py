@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pytest
+
+from dropbench.harness.runs.run_directory import RunDirectory
 from tests.cluster.conftest import ClusterPlace
-
-if TYPE_CHECKING:
-    from dropbench.harness.runs.run_directory import RunDirectory
-
 
 Metrics = dict[str, dict[str, Any]]
 
@@ -25,6 +24,13 @@ def check(place: ClusterPlace, directory: RunDirectory, undisturbed: Metrics, *s
     rows = place.call("results", "--json").stdout
     assert '"state": "succeeded"' in rows
     return attempts
+
+
+def check_close(directory: RunDirectory, undisturbed: Metrics) -> None:
+    """Assert that a trial ended once, with the metrics of whole micro-batches in one process but for rounding."""
+    metrics = (directory.result() or {})["metrics"]
+    assert metrics == pytest.approx(undisturbed[directory.id], rel=1e-5)
+    assert len([event for event in directory.events() if event["event"] == "end"]) == 1
 
 
 def worker(directory: RunDirectory) -> int:

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from tests.cluster.conftest import LONE, ClusterPlace
-from tests.cluster.fault_checks import Metrics, check, job_of, minutes_left, reason, worker
+from tests.cluster.fault_checks import Metrics, check, check_close, job_of, minutes_left, reason, worker
 from tests.patience import wait
 
 
@@ -109,9 +109,7 @@ def test_out_of_memory(clustered: ClusterPlace, undisturbed: Metrics) -> None:
     assert (second["state"], second["micro_batch_splits"]) == ("succeeded", 2)
     resumed = [event["step"] for event in directory.events() if event["event"] == "resume"]
     assert resumed[-1] == 199
-    metrics = (directory.result() or {})["metrics"]
-    assert metrics == pytest.approx(undisturbed[directory.id], rel=1e-5)
-    assert len([event for event in directory.events() if event["event"] == "end"]) == 1
+    check_close(directory, undisturbed)
 
 
 def test_a_trial_that_ends_within_its_grace_time_is_not_repeated(clustered: ClusterPlace, undisturbed: Metrics) -> None:

@@ -25,19 +25,22 @@ Programs = Callable[..., None]
 """The fixture `programs`: replaces the programs on PATH."""
 
 PLUGIN = Path(__file__).with_name("tiny_task.py")
-SUITE = """
+HEAD = """
 title: A tiny table
 source: these tests
 metric: accuracy
 trial: {task: tiny, data: tiny, model: tiny}
 columns: [{label: Tiny}]
+"""
+"""The beginning of a suite of tiny trials."""
+SUITE = f"""{HEAD}
 rows:
-  - {label: none, baseline: true, trial: {regularizer: none}}
-  - {label: dropkey, trial: {regularizer: dropkey, params: {ratio: 0.3}}}
+  - {{label: none, baseline: true, trial: {{regularizer: none}}}}
+  - {{label: dropkey, trial: {{regularizer: dropkey, params: {{ratio: 0.3}}}}}}
 presets:
-  mini: {seeds: 2}
-  one: {seeds: 1}
-  long: {seeds: 2, overrides: {steps: 400}}
+  mini: {{seeds: 2}}
+  one: {{seeds: 1}}
+  long: {{seeds: 2, overrides: {{steps: 400}}}}
 """
 
 

@@ -16,7 +16,7 @@ from dropbench.db.tuning.select import PRUNED
 from dropbench.harness.runs.run_directory import RunDirectory
 from dropbench.harness.suites.request import read_request, request_files
 from dropbench.jobs.queue.reconcile import collect
-from tests.jobs.workplace import Workplace
+from tests.jobs.workplace import HEAD, Workplace
 from tests.patience import PATIENCE, wait
 
 SWEEP = ("--sweep", "ratio=0.05..0.6", "--sweep", "set.lr=1e-3..1e-1:log", "--seeds", "1")
@@ -24,12 +24,7 @@ SEARCH = (*SWEEP, "--search", "sampler=tpe,candidates=5,batch=2")
 
 
 SWEPT = "sweep: {set.lr: [0.05, 0.04, 0.06, 0.03, 0.07, 1e-9]}, search: {pruner: median}"
-RATES = f"""
-title: Learning rates
-source: these tests
-metric: accuracy
-trial: {{task: tiny, data: tiny, model: tiny, regularizer: none}}
-columns: [{{label: Tiny}}]
+RATES = f"""{HEAD.replace("tiny}", "tiny, regularizer: none}")}
 rows: [{{label: one, {SWEPT}}}]
 presets: {{mini: {{seeds: 2}}}}
 """
