@@ -20,6 +20,7 @@ from dropbench.harness.trials.task import TASKS
 from dropbench.harness.trials.trial import Trial, TrialRequest
 from dropbench.tasks.language.language_modelling import LanguageModelling, count_parameters
 from dropbench.tasks.language.spec import gpt2_digest
+from tests.input_errors import one_line
 from tests.tasks.language.gpt2_files import gpt2_folder
 
 SMALL = {
@@ -140,9 +141,8 @@ def make_in(folder: Path, **overrides: Any) -> LanguageModelling:
 
 def test_a_text_shorter_than_the_context_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("".join(f"{line} words are here\n" for line in range(40)))
-    with pytest.raises(InputError, match=r"'text': train has \d+ tokens: expected more than context=200") as caught:
+    with one_line(r"'text': train has \d+ tokens: expected more than context=200"):
         make_in(tmp_path, context=200)
-    assert "\n" not in str(caught.value)
 
 
 def test_a_unigram_model_of_train_scores_the_unigram_loss(task: LanguageModelling) -> None:
@@ -264,9 +264,8 @@ def test_a_sample_view_has_the_tokens_of_a_window(task: LanguageModelling) -> No
     ],
 )
 def test_an_invalid_recipe_raises_an_error_of_one_line(overrides: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message) as caught:
+    with one_line(message):
         trial(**overrides)
-    assert "\n" not in str(caught.value)
 
 
 def test_a_window_of_keys_longer_than_the_context_is_refused() -> None:

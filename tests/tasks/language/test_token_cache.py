@@ -20,6 +20,7 @@ from dropbench.tasks.data.language.documents import LanguageData, TextChunk
 from dropbench.tasks.language import bpe, token_cache
 from dropbench.tasks.language.spec import LanguageRecipe
 from dropbench.tasks.language.token_cache import TokenWriter, bits_per_byte
+from tests.input_errors import one_line
 
 BPE = LanguageRecipe(steps=1, vocabulary=300)
 
@@ -162,9 +163,8 @@ def test_an_unwritable_cache_is_reported(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    with pytest.raises(InputError, match="cannot write the tokens of 'text': set another cache folder") as caught:
+    with one_line("cannot write the tokens of 'text': set another cache folder"):
         token_cache.load_tokens(text(LINES), BPE, Path())
-    assert "\n" not in str(caught.value)
 
 
 def test_text_is_tokenized_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:

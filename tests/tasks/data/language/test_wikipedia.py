@@ -11,10 +11,10 @@ from xml.sax.saxutils import escape
 
 import pytest
 
-from dropbench.harness.errors import InputError
 from dropbench.tasks.data import read
 from dropbench.tasks.data.language.documents import LanguageData
 from dropbench.tasks.data.language.wikipedia import dump_pages
+from tests.input_errors import one_line
 
 if TYPE_CHECKING:
     from tests.tasks.data.conftest import RealSource, WriteSource
@@ -98,11 +98,8 @@ BOMB = """<?xml version="1.0"?><!DOCTYPE m [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a
     [
         (b"", "the file is empty"),
         (COMPLETE[: len(COMPLETE) // 2], "the file is truncated: copy it again"),
-        (b"no bzip2 at all", "damaged, or not a bzip2 file"),
         (COMPLETE[:200] + bytes(8) + COMPLETE[208:], "damaged, or not a bzip2 file"),
         (bz2.compress(bz2.decompress(COMPLETE)[:900]), "not well-formed XML: "),
-        (bz2.compress(b"just text"), "not well-formed XML: "),
-        (bz2.compress(b"<mediawiki><page><title>\xe9</title></page></mediawiki>"), "not well-formed XML: "),
         (bz2.compress(b"<html><body>moved</body></html>"), "no pages: expected a Wikipedia dump"),
         (bz2.compress(BOMB.encode()), "a document type declaration: expected a Wikipedia dump, which has none"),
         (
@@ -112,9 +109,8 @@ BOMB = """<?xml version="1.0"?><!DOCTYPE m [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a
     ],
 )
 def test_invalid_dumps_are_errors_of_one_line(source: WriteSource, content: bytes, message: str) -> None:
-    with pytest.raises(InputError, match=f"dump.bz2: {message}") as caught:
+    with one_line(f"dump.bz2: {message}"):
         read(source("enwiki", {"dump.bz2": content}), LanguageData).rows()
-    assert "\n" not in str(caught.value)
 
 
 def test_a_dump_of_many_streams_is_read_to_its_end(tmp_path: Path) -> None:
