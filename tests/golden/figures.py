@@ -13,8 +13,8 @@ def draws(name: str) -> np.random.RandomState:
     return np.random.RandomState(zlib.crc32(name.encode()))
 
 
-def picked(values: Tensor) -> list[float]:
-    """Return five equidistant elements, from the first to the last, and the sum."""
+def picked(values: Tensor, *, rounded: bool = False) -> list[float]:
+    """Return five equidistant elements, from the first to the last, and the sum; `rounded`: the nearest of these."""
     flat = values.detach().double().flatten()
-    indices = np.linspace(0, len(flat) - 1, 5).round().astype(int)
-    return [*flat[indices].tolist(), flat.sum().item()]
+    indices = np.linspace(0, len(flat) - 1, 5)
+    return [*flat[(indices.round() if rounded else indices).astype(int)].tolist(), flat.sum().item()]

@@ -6,7 +6,6 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -14,9 +13,7 @@ from hypothesis import strategies as st
 
 from dropbench.harness.errors import InputError
 from dropbench.tasks.data.fingerprint import fingerprint
-
-if TYPE_CHECKING:
-    from tests.tasks.data.conftest import WriteSource
+from tests.tasks.data.conftest import WriteImage, WriteSource
 
 
 def of(folder: Path, *names: str) -> str:
@@ -24,7 +21,7 @@ def of(folder: Path, *names: str) -> str:
 
 
 @pytest.fixture
-def tree(tmp_path: Path, write_image: Callable[[Path, int], None]) -> Path:
+def tree(tmp_path: Path, write_image: WriteImage) -> Path:
     for split in ("train", "val"):
         for name in ("cat", "dog"):
             for number in range(3):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,9 +11,7 @@ from dropbench.harness.errors import InputError
 from dropbench.tasks.data import DATASETS, locate, parse_folders
 from dropbench.tasks.data.locate import nearest_layout
 from tests.input_errors import one_line
-
-if TYPE_CHECKING:
-    from tests.tasks.data.conftest import WriteSource
+from tests.tasks.data.conftest import WriteSource
 
 SNLI = {
     suffix: {f"snli_1.0_{split}.{suffix}": b"x" for split in ("train", "dev", "test")} for suffix in ("jsonl", "txt")

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,9 +18,7 @@ from dropbench.harness.errors import InputError
 from dropbench.tasks.data import locate, read
 from dropbench.tasks.data.detection.coco import DetectionData
 from tests.input_errors import one_line
-
-if TYPE_CHECKING:
-    from tests.tasks.data.conftest import RealSource
+from tests.tasks.data.conftest import RealSource
 
 FILES = ("annotations/instances_train2017.json", "annotations/instances_val2017.json")
 CATEGORIES = [{"id": 7, "name": "dog"}, {"id": 3, "name": "cat"}]

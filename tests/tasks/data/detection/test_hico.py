@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,9 +17,7 @@ from dropbench.tasks.data import locate, read
 from dropbench.tasks.data.detection.hico import OBJECTS
 from dropbench.tasks.data.detection.interactions import InteractionData
 from tests.input_errors import one_line
-
-if TYPE_CHECKING:
-    from tests.tasks.data.conftest import RealSource
+from tests.tasks.data.conftest import RealSource
 
 BICYCLE, APPLE, HOLD, RIDE = 2, 53, 37, 77
 """Ids in the annotations."""

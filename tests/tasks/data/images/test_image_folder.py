@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +12,7 @@ from PIL import Image
 from dropbench.harness.errors import InputError
 from dropbench.tasks.data import locate, read
 from dropbench.tasks.data.classification import ImageClassificationData
-
-WriteImage = Callable[[Path, int], None]
+from tests.tasks.data.conftest import WriteImage
 
 
 def load(folder: Path, name: str = "imagenet") -> ImageClassificationData:
@@ -151,10 +149,6 @@ def test_unsorted_validation_images_are_reported(folders: Path, write_image: Wri
         load(folders)
 
 
-def ignore() -> None:
-    pass
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -168,7 +162,7 @@ def test_a_file_that_is_not_an_image_is_reported_on_access(folders: Path, conten
     path.write_bytes(content)
     data = load(folders)
     with pytest.raises(InputError, match=rf"val/n01/a\.jpg: {message}"):
-        data.verify(ignore)
+        data.verify(lambda: None)
 
 
 @pytest.mark.parametrize(("name", "fraction"), [("a.jpg", 0.3), ("a.jpg", 0.95), ("b.png", 0.6)])
@@ -179,14 +173,14 @@ def test_an_image_truncated_is_reported(folders: Path, name: str, fraction: floa
     content = path.read_bytes()
     path.write_bytes(content[: int(len(content) * fraction)])
     with pytest.raises(InputError, match=rf"val/n02/{name}: the image is (damaged|neither JPEG nor PNG)"):
-        load(folders).verify(ignore)
+        load(folders).verify(lambda: None)
 
 
 def test_a_deleted_image_is_reported(folders: Path) -> None:
     data = load(folders)
     (folders / "val" / "n01" / "a.jpg").unlink()
     with pytest.raises(InputError, match=r"val/n01/a\.jpg: image not found"):
-        data.verify(ignore)
+        data.verify(lambda: None)
 
 
 def test_every_damaged_image_is_counted(folders: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,10 @@ from dropbench.tasks.data import locate, read
 from dropbench.tasks.data.classification import ImageClassificationData, ImageSplit
 from dropbench.tasks.data.images.label_maps import FOLDER, HOME, LabelMaps, locate_maps
 from dropbench.tasks.data.locate import Source
+from tests.damage import TouchesAFile
 from tests.input_errors import one_line
+from tests.tasks.data.conftest import WriteImage
 
-WriteImage = Callable[[Path, int], None]
 MAP = torch.stack([torch.arange(45.0).reshape(5, 3, 3) / 4, torch.arange(5.0)[:, None, None].expand(5, 3, 3)]).half()
 
 
@@ -92,12 +92,9 @@ def test_damaged_maps_name_their_file(source: Source, content: Any, message: str
 
 
 def test_no_code_of_a_file_is_run(source: Source, tmp_path: Path) -> None:
-    class Evil:
-        def __reduce__(self) -> tuple[Any, ...]:
-            return Path.touch, (tmp_path / "ran",)
 
     for path in locate_maps(source).rglob("*.pt"):
-        torch.save(Evil(), path)
+        torch.save(TouchesAFile(tmp_path / "ran"), path)
     with pytest.raises(InputError, match="not a label map"):
         maps(source)
     assert not (tmp_path / "ran").exists()

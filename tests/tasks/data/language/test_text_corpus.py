@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -14,9 +13,7 @@ from dropbench.tasks.data import read
 from dropbench.tasks.data.language.documents import LanguageData
 from dropbench.tasks.data.language.text_corpus import THREE_PARTS, file_chunks
 from tests.input_errors import one_line
-
-if TYPE_CHECKING:
-    from tests.tasks.data.conftest import RealSource, WriteSource
+from tests.tasks.data.conftest import RealSource, WriteSource
 
 ARTICLE = " \n = Robin = \n \n The robin is a bird . \n"
 

@@ -6,7 +6,6 @@ import bz2
 from collections import Counter
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape
 
 import pytest
@@ -15,9 +14,7 @@ from dropbench.tasks.data import read
 from dropbench.tasks.data.language.documents import LanguageData
 from dropbench.tasks.data.language.wikipedia import dump_pages
 from tests.input_errors import one_line
-
-if TYPE_CHECKING:
-    from tests.tasks.data.conftest import RealSource, WriteSource
+from tests.tasks.data.conftest import RealSource, WriteSource
 
 NAMESPACE = 'xmlns="http://www.mediawiki.org/xml/export-0.10/"'
 

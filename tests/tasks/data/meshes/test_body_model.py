@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import pickle
 from itertools import pairwise
 from pathlib import Path
@@ -24,6 +23,7 @@ from dropbench.tasks.data.meshes.body_model import (
     read_body_model,
 )
 from dropbench.tasks.data.meshes.wavefront import check_closed
+from tests.damage import TouchesAFile
 from tests.input_errors import one_line
 
 ROUND, HIGH = 16, 12
@@ -191,19 +191,14 @@ def test_a_missing_file_of_smpl_is_reported_with_its_source(tmp_path: Path) -> N
     assert [name in str(error.value) for name in SMPL_FILES] == [True, False, False]
 
 
-class Harmful:
-    def __reduce__(self) -> Any:
-        return (os.mkdir, (os.environ["HARM"],))
-
-
 @pytest.mark.parametrize("name", SMPL_FILES)
-def test_no_pickle_is_run(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_pickle_is_run(tmp_path: Path, name: str) -> None:
     smpl_folder(tmp_path)
-    monkeypatch.setenv("HARM", str(tmp_path / "harm"))
+    harmful = TouchesAFile(tmp_path / "harm")
     if name.endswith(".npy"):
-        (tmp_path / name).write_bytes(pickle.dumps(Harmful()))
+        (tmp_path / name).write_bytes(pickle.dumps(harmful))
     else:
-        objects: Any = np.array([Harmful()], dtype=object)
+        objects: Any = np.array([harmful], dtype=object)
         np.savez(tmp_path / name, v_template=objects, f=objects, down0=objects, down1=objects)
     with pytest.raises(InputError, match=rf"{name}: .*: expected plain arrays without pickle"):
         read_body_model(tmp_path)

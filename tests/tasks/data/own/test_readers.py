@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,9 +15,7 @@ from dropbench.harness.errors import InputError
 from dropbench.tasks.data import locate, read_any
 from dropbench.tasks.data.check import check
 from tests.input_errors import one_line
-
-if TYPE_CHECKING:
-    from tests.tasks.data.conftest import WriteSource
+from tests.tasks.data.conftest import WriteImage, WriteSource
 
 Files = Mapping[str, bytes]
 REVIEWS = "text,label,author\n" + "".join(
@@ -96,7 +94,7 @@ def test_tagged_sentences(source: WriteSource) -> None:
     assert (tokens.scored, "X-Y" in tokens.classes) == ("tokens", True)
 
 
-def test_image_folders(tmp_path: Path, write_image: Callable[[Path, int], None]) -> None:
+def test_image_folders(tmp_path: Path, write_image: WriteImage) -> None:
     for number in range(20):
         write_image(tmp_path / "cat" / f"p{number // 2}_{number}.png", number)
         write_image(tmp_path / "dog" / f"q{number // 2}_{number}.png", 100 + number // 2)
@@ -123,7 +121,7 @@ def test_image_folders(tmp_path: Path, write_image: Callable[[Path, int], None])
         read_any(locate("image-folder", folders={"image-folder": tmp_path / "single"}))
 
 
-def test_boxes(tmp_path: Path, write_image: Callable[[Path, int], None]) -> None:
+def test_boxes(tmp_path: Path, write_image: WriteImage) -> None:
     for number in range(20):
         write_image(tmp_path / "images" / f"{number}.png", number // 2)
     images = [{"id": n, "file_name": f"{n}.png", "width": 8, "height": 6} for n in range(20)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from dropbench.harness.errors import InputError
 from dropbench.tasks.data import DATASETS, locate, read_any
 from dropbench.tasks.data.check import check
 from dropbench.tasks.data.classification import ImageClassificationData, ImageSplit, TextClassificationData
-from dropbench.tasks.data.synthetic_cache import SEED, VERSION, write_synthetic
+from dropbench.tasks.data.synthetic_cache import write_synthetic
 from dropbench.tasks.data.text.tagged import TaggedData
 
 NAMES = [name for name in DATASETS if DATASETS.get(name).synthetic]
@@ -68,15 +67,6 @@ def test_equal_seeds_give_equal_files_and_others_do_not(name: str, tmp_path: Pat
         write_synthetic(dataset, folder, seed)
         prints.append(locate(name, folders={name: folder}).fingerprint())
     assert prints[0] == prints[1] != prints[2]
-
-
-def test_concurrent_calls_write_it_once(cache: Path) -> None:
-    with ThreadPoolExecutor(8) as pool:
-        prints = list(pool.map(lambda _: locate("imagenet-synthetic").fingerprint(), range(8)))
-    assert len(set(prints)) == 1
-    assert [path.name for path in (cache / "dropbench").glob(f"*-synthetic-*-{SEED}")] == [
-        f"imagenet-synthetic-{VERSION}-{SEED}"
-    ]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="limits on file sizes need POSIX")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -16,9 +15,7 @@ from dropbench.tasks.data.check import check
 from dropbench.tasks.data.text.conll import read_columns
 from dropbench.tasks.data.text.tagged import TaggedData, TaggedSplit
 from tests.input_errors import one_line
-
-if TYPE_CHECKING:
-    from tests.tasks.data.conftest import WriteSource
+from tests.tasks.data.conftest import WriteSource
 
 FOUR = ("word", "pos", "chunk", "tag")
 THREE = ("word", "pos", "tag")

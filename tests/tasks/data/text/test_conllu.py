@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,9 +10,7 @@ from dropbench.tasks.data import locate, read
 from dropbench.tasks.data.text.conllu import read_split
 from dropbench.tasks.data.text.tagged import TaggedData
 from tests.input_errors import one_line
-
-if TYPE_CHECKING:
-    from tests.tasks.data.conftest import WriteSource
+from tests.tasks.data.conftest import WriteSource
 
 # As published: comments, a multiword token, an empty node, an empty line after the last sentence.
 PUBLISHED = """# newdoc id = weblog

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -16,9 +15,7 @@ from dropbench.tasks.data import read
 from dropbench.tasks.data.classification import TextClassificationData
 from dropbench.tasks.data.text.labeled_text import read_label_text, read_news_csv, read_reviews
 from tests.input_errors import one_line
-
-if TYPE_CHECKING:
-    from tests.tasks.data.conftest import WriteSource
+from tests.tasks.data.conftest import WriteSource
 
 # Bytes as published: latin-1 with \x85, at which str.splitlines would cut.
 QUESTIONS = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -14,9 +13,7 @@ from dropbench.tasks.data import DATASETS, locate, read
 from dropbench.tasks.data.check import check
 from dropbench.tasks.data.text.snli import PairData
 from tests.input_errors import one_line
-
-if TYPE_CHECKING:
-    from tests.tasks.data.conftest import WriteSource
+from tests.tasks.data.conftest import WriteSource
 
 JSONL, TABLE = (layout.files for layout in DATASETS.get("snli").layouts)
 CLASSES = ("contradiction", "entailment", "neutral")

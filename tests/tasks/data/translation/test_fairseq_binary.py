@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from dropbench.harness.errors import InputError
-from dropbench.tasks.data import DATASETS, Source, locate, read_any
+from dropbench.tasks.data import DATASETS, locate, read_any
 from dropbench.tasks.data.check import check
 from dropbench.tasks.data.translation.fairseq_binary import HEADER, MAGIC, BinarizedPairs, count_symbols
 from dropbench.tasks.data.translation.fairseq_preprocess import prepare
 from tests.input_errors import one_line
+from tests.tasks.data.conftest import WriteSource
 
-WriteSource = Callable[[str, Mapping[str, bytes]], Source]
 
-
-def index(sizes: list[int], code: int = 8) -> bytes:
+def index(sizes: list[int], code: int = 8, version: int = 1) -> bytes:
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]) * 2
-    return HEADER.pack(MAGIC, 1, code, len(sizes)) + struct.pack(
+    return HEADER.pack(MAGIC, version, code, len(sizes)) + struct.pack(
         f"<{len(sizes)}i{len(sizes)}q", *sizes, *(int(start) for start in starts)
     )
 

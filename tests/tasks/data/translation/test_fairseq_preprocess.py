@@ -5,20 +5,18 @@ from __future__ import annotations
 import gzip
 import hashlib
 import shutil
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from dropbench.harness.errors import InputError
-from dropbench.tasks.data import Source, locate, read
+from dropbench.tasks.data import locate, read
 from dropbench.tasks.data.translation import fairseq_preprocess
 from dropbench.tasks.data.translation.fairseq_preprocess import PreparedData, prepare
 from dropbench.tasks.data.translation.parallel import TranslationData
 from dropbench.tasks.data.translation.sentencepiece_bpe import encode, train_bpe
+from tests.tasks.data.conftest import WriteSource
 
-WriteSource = Callable[[str, Mapping[str, bytes]], Source]
 SENTENCES = ("Ein Mann geht, z.B. nach Köln-Nord.", "Zwei Hunde laufen.", "Ein Hund läuft nach Köln.")
 
 
@@ -56,14 +54,6 @@ def test_it_is_written_once_and_always_the_same(cache: Path, tmp_path: Path, mon
         assert prepared("multi30k-synthetic").pairs.folder != first
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
     assert contents(prepared("multi30k-synthetic").pairs.folder) == written
-
-
-def test_concurrent_calls_write_it_once(cache: Path) -> None:
-    locate("wmt16-en-de-synthetic")
-    with ThreadPoolExecutor(4) as pool:
-        folders = set(pool.map(lambda _: prepared("wmt16-en-de-synthetic").pairs.folder, range(4)))
-    assert len(folders) == 1
-    assert [path.name for path in (cache / "dropbench").glob(".*.half")] == []
 
 
 def test_references_are_the_published_raw_text_or_moses_tokens() -> None:

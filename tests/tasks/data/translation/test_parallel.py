@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -13,9 +12,7 @@ from dropbench.tasks.data import Source, read_any
 from dropbench.tasks.data.check import check
 from dropbench.tasks.data.translation.parallel import PairFiles, ParallelText
 from tests.input_errors import one_line
-
-WriteSource = Callable[[str, Mapping[str, bytes]], Source]
-RealSource = Callable[[str], Source]
+from tests.tasks.data.conftest import RealSource, WriteSource
 
 GERMAN = {"train": "Ein Hund.\nZwei Männer.\n", "val": "Ein Mann.\n", "test_2016_flickr": "Ein Kind.\n"}
 ENGLISH = {"train": "A dog.\nTwo men.\n", "val": "A man.\n", "test_2016_flickr": "A child.\n"}
