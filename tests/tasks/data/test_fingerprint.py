@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dropbench.harness.errors import InputError
 from dropbench.tasks.data.fingerprint import fingerprint
 from tests.tasks.data.conftest import WriteImage, WriteSource
 
@@ -87,8 +86,3 @@ def test_every_one_of_many_files_counts(tmp_path: Path) -> None:
         path.write_bytes(b"1")
         seen.add(of(tmp_path, "train"))
     assert len(seen) == len(paths) + 1
-
-
-def test_a_missing_file_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="gone"):
-        of(tmp_path, "gone")

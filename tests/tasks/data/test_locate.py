@@ -9,7 +9,6 @@ import pytest
 
 from dropbench.harness.errors import InputError
 from dropbench.tasks.data import DATASETS, locate, parse_folders
-from dropbench.tasks.data.locate import nearest_layout
 from tests.input_errors import one_line
 from tests.tasks.data.conftest import WriteSource
 
@@ -88,20 +87,6 @@ def test_both_layouts_are_found_and_the_archives_folders_too(tmp_path: Path, sou
     located = locate("snli", folders={"snli": tmp_path / "packed"})
     assert located.folder == packed
     assert located.layout is DATASETS.get("snli").layouts[1]
-
-
-def test_a_mapping_is_for_its_own_name_alone(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="'mr' not found"):
-        locate("mr", tmp_path, {"trec": tmp_path})
-
-
-def test_the_state_of_a_folder(tmp_path: Path) -> None:
-    dataset = DATASETS.get("trec")
-    assert nearest_layout(dataset, tmp_path).state == "missing"
-    (tmp_path / "TREC.train.all").touch()
-    assert nearest_layout(dataset, tmp_path).state == "incomplete"
-    (tmp_path / "TREC.test.all").touch()
-    assert nearest_layout(dataset, tmp_path).state == "ready"
 
 
 @pytest.mark.parametrize(

@@ -57,8 +57,3 @@ def test_with_the_word_trial_the_seed_of_the_trial_decides() -> None:
 def test_splits_of_the_data_are_left_as_they_are(fields: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=r"seed_splits: no split of '.*' is made by a seed: remove seed_splits"):
         made(1, **fields)
-
-
-def test_a_wrong_value_is_one_line() -> None:
-    with pytest.raises(InputError, match="seed_splits"):
-        made("often")

@@ -45,11 +45,6 @@ def test_the_split_is_the_one_that_every_published_number_used() -> None:
     assert test.tolist() == [10, 18, 25, 27]
 
 
-def test_percents_that_do_not_sum_to_100_are_refused() -> None:
-    with pytest.raises(ValueError, match="do not sum to 100"):
-        stratified(np.zeros(10, np.int64), (80, 10))
-
-
 def test_carving_keeps_texts_and_labels_together() -> None:
     labels = np.arange(50, dtype=np.int64) % 5
     rows = TextSplit(tuple(f"class {label}" for label in labels), labels)

@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from dropbench.harness.runs.run_directory import RunDirectory
 from dropbench.harness.settings import Settings
 from dropbench.harness.training.engine import run_trial
 from dropbench.harness.trials.trial import TrialRequest
-from dropbench.tasks.commands import app
 from dropbench.tasks.data import locate
 from dropbench.tasks.images.image_classification import ImageClassification
 from tests.input_errors import one_line
@@ -51,10 +49,3 @@ def test_a_damaged_image_ends_the_run_with_its_name(folder: Path, tmp_path: Path
     with one_line() as caught:
         train(folder, tmp_path / "runs", num_workers)
     assert str(caught.value).startswith(f"{path}: the image is damaged: ")
-
-
-def test_check_reports_a_damaged_image(folder: Path) -> None:
-    path = pick_image(folder, "train")
-    path.write_bytes(b"")
-    result = CliRunner().invoke(app, ["data", "check", f"imagenet={folder}"])
-    assert str(result.exception) == f"{path}: the image is empty"

@@ -201,12 +201,6 @@ def test_an_invalid_recipe_raises_an_error_of_one_line(overrides: dict[str, Any]
         trial(**overrides)
 
 
-def test_a_window_of_keys_longer_than_the_context_is_refused() -> None:
-    with pytest.raises(InputError, match="window=17: longer than the 16 keys"):
-        trial("dropkey", {"ratio": 0.1, "window": 17})
-    trial("dropattention-c", {"ratio": 0.1, "window": 16})
-
-
 def test_gpt2s_tokenizer_is_part_of_the_trial(tmp_path: Path) -> None:
     folder = gpt2_folder(tmp_path)
     settings = Settings(device="cpu", threads=1, data=tmp_path)

@@ -95,14 +95,6 @@ def test_masked_words_have_no_features(task: SequenceLabelling) -> None:
     assert torch.equal(masked["tags"], batch["tags"])
 
 
-def test_correct_tags_score_100_and_wrong_ones_less(task: SequenceLabelling) -> None:
-    assert evaluate(task, "test", set()) == dict.fromkeys(("f1", "precision", "recall", "accuracy"), 100.0)
-    words = sum(map(len, task.splits["test"].words))
-    scores = evaluate(task, "test", {0, words - 1})
-    assert scores["accuracy"] == pytest.approx(100 * (words - 2) / words)
-    assert scores["f1"] < 100
-
-
 def test_a_long_sentence_is_tagged_in_parts_and_noted() -> None:
     whole, cut = make(), make(max_length=5)
     assert all(length <= 5 for length in cut.lengths["test"])
@@ -111,9 +103,3 @@ def test_a_long_sentence_is_tagged_in_parts_and_noted() -> None:
     assert any(note.startswith(f"test: {long} of ") and "max_length=5" in note for note in cut.notes)
     assert evaluate(cut, "test", set()) == evaluate(whole, "test", set())
     assert evaluate(cut, "test", {0})["accuracy"] == evaluate(whole, "test", {0})["accuracy"]
-
-
-def test_parts_of_speech_are_scored_by_accuracy_alone() -> None:
-    task = make("ptb-synthetic")
-    assert task.selection_metric.name == "accuracy"
-    assert set(evaluate(task, "dev", set())) == {"accuracy"}

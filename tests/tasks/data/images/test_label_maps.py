@@ -105,9 +105,3 @@ def test_all_maps_have_one_shape(source: Source) -> None:
     torch.save(MAP[..., :2], label_maps.folder / bytes(label_maps.names[1]).decode())
     with pytest.raises(InputError, match=r"of shape \(2, 5, 3, 2\): expected \(2, 5, 3, 3\)"):
         label_maps[1]
-
-
-def test_images_in_memory_have_no_maps(source: Source) -> None:
-    images = read(locate("cifar10-synthetic"), ImageClassificationData).train.images
-    with pytest.raises(InputError, match="expected a data set with one file per image, such as ImageNet"):
-        LabelMaps.for_images(locate_maps(source), images, 10)
