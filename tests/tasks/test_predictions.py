@@ -57,7 +57,7 @@ def train(runs: Path, task: str, data: str) -> Run:
     model, small = SMALL[task]
     if data.startswith("digits"):
         model, small = "vit-digits", {"model.depth": 1, "model.embed_dim": 16}
-    overrides = {"steps": 4, "evaluate_every": small.get("steps", 2), **small}
+    overrides = {"steps": 2, "evaluate_every": small.get("steps", 2), **small}
     trial = trial_of(task, data, model, overrides, regularizer="dropkey", params={"ratio": 0.2})
     result = run_trial(runs, trial)
     return Run(task_of(Task, trial), RunDirectory(runs / trial.id), result["metrics"])

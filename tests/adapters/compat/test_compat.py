@@ -56,6 +56,7 @@ except RuntimeError as error:
     assert remaining == "True\n" or remaining.startswith("Couldn't load custom C++ ops")
 
 
+@pytest.mark.slow
 def test_torchvision_with_operators_is_unchanged(run_fresh: Run, tmp_path: Path) -> None:
     # Any loadable shared library can stand in for torchvision's operators in this test.
     write(

@@ -70,6 +70,7 @@ def test_loss(monkeypatch: pytest.MonkeyPatch, labels: str) -> None:
     )  # fmt: skip
     assert loss == pytest.approx(GOLDEN[labels], rel=1e-6)
     assert heaviest - heavier == pytest.approx(2 * (heavier - loss))
+    assert heaviest > heavier > loss
 
 
 def trial(data: str = "cifar10-synthetic", model: str = "volo-cifar", **options: Any) -> Trial:
