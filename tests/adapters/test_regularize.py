@@ -99,15 +99,12 @@ def test_the_error_for_a_model_without_attention_lists_supported_models() -> Non
     class PerformerAttention(nn.Module):
         pass
 
-    with pytest.raises(InputError) as error:
-        drop(nn.Sequential(nn.Linear(2, 2), PerformerAttention()))
-    assert str(error.value) == (
-        "regularize: no supported attention in Sequential"
-        " (no adapter supports its PerformerAttention):"
-        " expected one of modules that call dropbench.attend, torch's nn.MultiheadAttention,"
-        " timm's ViT, DeiT, EVA, Swin and VOLO, whole transformers models on its AttentionInterface,"
-        " fairseq's MultiheadAttention"
+    message = (
+        r"^regularize: no supported attention in Sequential \(no adapter supports its PerformerAttention\): expected "
+        r"one of modules that call dropbench.attend, .*timm's .*transformers models .*fairseq's MultiheadAttention$"
     )
+    with pytest.raises(InputError, match=message):
+        drop(nn.Sequential(nn.Linear(2, 2), PerformerAttention()))
 
 
 def test_a_shared_module_is_one_site_in_the_report() -> None:

@@ -172,12 +172,14 @@ def test_a_linear_classifier_of_characters_reads_the_feature_that_the_encoder_do
     torch.testing.assert_close(more, wide(tokens, features), rtol=1e-5, atol=1e-4)
 
 
-def test_a_linear_classifier_of_characters_needs_them_and_one_of_words() -> None:
+def test_options_that_do_not_fit_the_input_are_refused() -> None:
     for features, options in (({"case": 5}, {"linear_bigrams": 9}), (FEATURES, {})):
         with pytest.raises(InputError, match="linear_characters needs linear_bigrams and features=characters"):
             build("text-transformer", "text", features, linear_characters=9, **options)
     with pytest.raises(InputError, match="linear_bigrams=9: only for text classification"):
         build("text-transformer", "pair", linear_bigrams=9)
+    with pytest.raises(InputError, match="vectors of 5 dimensions: expected dim=12"):
+        build("bert-tiny", "text", word_dim=5)
 
 
 def test_options_keep_the_other_parameters_and_the_site_of_the_embeddings() -> None:
@@ -207,14 +209,6 @@ def test_features_change_the_output_of_their_text_alone(name: str, head: str) ->
         difference = (model(tokens, {**features, feature: changed}) - model(tokens, features)).abs().flatten(1).amax(1)
         assert difference[1] > 1e-5
         assert difference[0] == 0
-
-
-def test_vectors_of_another_width_are_projected() -> None:
-    model: Any = build("text-transformer", "text", word_dim=5)
-    assert model.encoder.embedding.weight.shape == (VOCABULARY, 5)
-    assert model(*inputs("text")).shape == (4, CLASSES)
-    with pytest.raises(InputError, match="vectors of 5 dimensions: expected dim=12"):
-        build("bert-tiny", "text", word_dim=5)
 
 
 @pytest.mark.parametrize(

@@ -112,14 +112,6 @@ def published() -> InteractionData:
     return read(locate("hico-det"), InteractionData)
 
 
-def perfect(truth: PairedImage, verbs: int) -> Pairing:
-    """Return the true pairs as detections, each with all its verbs."""
-    boxes, rows = np.unique(truth.pairs[:, :2], axis=0, return_inverse=True)
-    scores = np.zeros((len(boxes), verbs))
-    scores[rows.reshape(-1), truth.pairs[:, 2]] = 1
-    return Pairing(truth.boxes[boxes[:, 0]], truth.boxes[boxes[:, 1]], truth.labels[boxes[:, 1]], scores)
-
-
 @pytest.mark.slow
 def test_random_detections_score_as_in_the_authors_code(published: InteractionData) -> None:
     """Each image has 12 detections near true pairs, most with the right object (docs/parity.md has the rule)."""
@@ -140,15 +132,3 @@ def test_random_detections_score_as_in_the_authors_code(published: InteractionDa
     values = mean_average_precision(published.interactions, published.test.images, predictions)
     golden = json.loads((GOLDEN_FILES / "qpic.json").read_text())["test_hico"]
     assert {name: values[name] for name in golden} == pytest.approx(golden, abs=1e-9)
-
-
-def test_perfect_detections_of_the_published_test_split(published: InteractionData) -> None:
-    kind, images = published.interactions, published.test.images
-    predictions = [perfect(truth, len(kind.verbs)) for truth in images]
-    values = mean_average_precision(kind, images, predictions, max_dets=None)
-    assert values == dict.fromkeys(NAMES, 100.0)
-    # With at most 100 detections, the three images with more than 100 pairs lose precision.
-    crowded = [number for number, truth in enumerate(images) if len(truth.pairs) > 100]
-    assert [len(crowded), max(len(truth.pairs) for truth in images)] == [3, 161]
-    truncated = mean_average_precision(kind, [images[n] for n in crowded], [predictions[n] for n in crowded])
-    assert truncated["map-full"] < 100

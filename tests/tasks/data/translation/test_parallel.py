@@ -85,11 +85,3 @@ def test_multi30k_is_complete(real: RealSource) -> None:
     checked = check(real("multi30k"))
     assert checked.rows == {"train": 29_000, "dev": 1014, "test": 1000}
     assert checked.differences() == []
-
-
-def test_a_sample_of_wmt_in_moses_tokens_is_read(real: RealSource) -> None:
-    folder = real("multi30k").folder.parent / "wmt14-en-de-sample"
-    if not folder.is_dir():
-        pytest.skip("no wmt14-en-de-sample in DROPBENCH_DATA")
-    for name, count in (("train", 10_000), ("val", 3000), ("test", 2737)):
-        assert PairFiles(folder / f"src-{name}.txt", folder / f"tgt-{name}.txt").counts == (count, 0)
