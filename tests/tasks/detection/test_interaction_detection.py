@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from mmdet.structures.bbox import HorizontalBoxes
+from mmengine.structures import InstanceData
 
 from dropbench.harness.seeding import seed_all
 from dropbench.harness.settings import Settings
 from dropbench.tasks.data.detection.interactions import PairedImage
 from dropbench.tasks.data.synthetic.detection import TOUCHES, WATCHES
 from dropbench.tasks.detection.interaction_ap import Pairing
-from dropbench.tasks.detection.interaction_detection import InteractionDetection, _jitter_colors
+from dropbench.tasks.detection.interaction_detection import InteractionDetection, _jitter_colors, _remaining_pairs
 from tests.input_errors import one_line
 from tests.tasks.making import DETR, task_of, trial_of
 
@@ -55,6 +57,17 @@ def test_pairs_keep_their_boxes_through_flips_and_crops() -> None:
                 assert 0 <= box[1] < box[3] <= height
             gap = (torch.maximum(subject[:2], thing[:2]) - torch.minimum(subject[2:], thing[2:])).max()
             assert row.nonzero()[:, 0].tolist() == [(TOUCHES if gap < 4 else WATCHES) - 1]
+
+
+def test_pairs_with_a_box_outside_of_the_crop_are_left_out() -> None:
+    """mmdet's crop keeps some of the boxes with their labels: number in the image and class."""
+    boxes = np.array([[0, 0, 9, 9], [10, 0, 19, 9], [20, 0, 29, 9], [30, 0, 39, 9]], float)
+    pairs = np.array([[0, 1, 5], [0, 2, 6], [3, 2, 7], [3, 2, 8]])
+    labels, corners = torch.tensor([[2, 7], [3, 0]]), HorizontalBoxes(torch.from_numpy(boxes[2:]))
+    image = PairedImage("", boxes, np.array([0, 4, 7, 0]), pairs)
+    remaining = _remaining_pairs(image, InstanceData(labels=labels, bboxes=corners))
+    assert (remaining["labels"].tolist(), remaining["verbs"].nonzero().tolist()) == ([7], [[0, 7], [0, 8]])
+    assert (remaining["subjects"].tolist(), remaining["objects"].tolist()) == ([[*boxes[3]]], [[*boxes[2]]])
 
 
 def test_boxes_beyond_the_queries_are_left_out_of_training() -> None:
