@@ -14,10 +14,9 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
-from dropbench.db.cli.output import opened, split
+from dropbench.db.cli.output import split
 from dropbench.db.queries.results import results as query
 from dropbench.db.queries.results import sort_rows
-from dropbench.db.reference.merge import opened_with
 from dropbench.db.report.view.build import build_view
 from dropbench.db.report.view.requests import look_up
 from dropbench.db.schema.reference import PREFIX
@@ -33,18 +32,15 @@ from dropbench.harness.settings import MAX_SEEDS, Settings
 from dropbench.harness.trials.plugins import load_plugins
 from dropbench.harness.trials.task import TASKS
 from dropbench.harness.trials.trial import Trial
-from dropbench.jobs.cli.options import RuntimeOptions, TrialOptions, make_plan, runtime_settings
+from dropbench.jobs.cli.options import RunOptions
 from dropbench.jobs.cli.suite_analysis import analyze_table
-from dropbench.jobs.cli.trial_request import resolve_request
 from dropbench.jobs.queue.progress_bar import ProgressBar
-from dropbench.jobs.queue.reconcile import refresh
+from dropbench.jobs.queue.reconcile import opened_results
 from dropbench.jobs.queue.run_loop import run as run_trials
 from dropbench.notebook import NotebookProgress, notebook_display
 from dropbench.tables import Table
 from dropbench.tasks.data.locate import parse_folders
 from dropbench.trial_run import TrialRun
-
-"""The packages of DropBench, as they are named when installed and in the repository."""
 
 Text = str | PathLike[str]
 Texts = Text | Sequence[Text]
@@ -113,7 +109,7 @@ def run(
     _check_range("threads", threads)
     _check_range("checkpoint_seconds", checkpoint_seconds, 10**9, minimum=0)
     pairs = [f"{key}={value}" for key, value in set.items()] if isinstance(set, Mapping) else set
-    options = TrialOptions(
+    options = RunOptions(
         preset=_text("preset", preset),
         seeds=seeds,
         data=_texts("data", data),
@@ -124,13 +120,17 @@ def run(
         weights=None if weights is None else _text("weights", weights),
         sweep=_texts("sweep", sweep),
         search=None if search is None else _text("search", search),
+        device=device,
+        backend=backend,
+        compile=compile,
+        threads=threads,
+        checkpoint_seconds=checkpoint_seconds,
     )
-    plan = make_plan(executor, parallel, ("local", "debug"), threads=threads, device=device)
-    runtime = RuntimeOptions(device, backend, compile, threads, checkpoint_seconds)
-    settings = runtime_settings(runtime, options.data, executor)
+    plan = options.plan(executor, parallel, ("local", "debug"))
+    settings = options.settings(here=True)
     settings = replace(settings, plugins=(*settings.plugins, *map(Path, _texts("plugin", plugin) or ())))
     load_plugins(settings.plugins)
-    requested = resolve_request(None if suite is None else _text("suite", suite), options, settings)
+    requested = options.requested(None if suite is None else _text("suite", suite), settings)
     _check_plugins(requested.trials.values())
     bar = NotebookProgress if notebook_display() else ProgressBar
     with open_store(settings.database) as store:
@@ -185,17 +185,15 @@ def results(
     location = None if reference is None else _text("reference", reference)
     words = [word for text in _texts("filter", filter) or () for word in text.split()]
     settings = Settings.from_environment()
-    with opened(settings) as own:
-        refresh(own, settings)
-        with opened_with(own, location) as store:
-            rows = query(
-                store,
-                words,
-                metrics=split(_texts("metric", metric)),
-                group_by=split(_texts("group_by", group_by)),
-                aggregates=split(_texts("aggregate", aggregate)) or DEFAULT_AGGREGATES,
-            )
-            ids = [id for id in store.find(" ".join(words)) if not id.startswith(PREFIX)]
+    with opened_results(settings, location) as store:
+        rows = query(
+            store,
+            words,
+            metrics=split(_texts("metric", metric)),
+            group_by=split(_texts("group_by", group_by)),
+            aggregates=split(_texts("aggregate", aggregate)) or DEFAULT_AGGREGATES,
+        )
+        ids = [id for id in store.find(" ".join(words)) if not id.startswith(PREFIX)]
     return Table.of_rows(sort_rows(rows, split(_texts("sort", sort)), limit), ids, settings)
 
 

@@ -9,7 +9,8 @@ from dropbench.harness.cli.completion import Item, completer
 
 def _data(word: str) -> Iterator[Item]:
     """Yield the sets whose names begin like the word, and their synthetic twins; the cards of others are not read."""
-    from dropbench.tasks.data.dataset import DATASETS, SYNTHETIC
+    from dropbench.harness.trials.trial import SYNTHETIC
+    from dropbench.tasks.data.dataset import DATASETS
 
     for name in DATASETS:
         if name.startswith(word) or word.startswith(name):

@@ -51,3 +51,13 @@ def age(directory: Path) -> None:
     past = time.time() - 2 * LEASE_TIMEOUT_S
     for file in directory.glob("lease*/*"):
         os.utime(file, (past, past), follow_symlinks=False)
+
+
+class TouchesAFile:
+    """A hostile pickle that creates a file when it is loaded."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Path.touch, (self.path,)

@@ -14,6 +14,8 @@ import pytest
 from tests import forkserver
 from tests.paths import ROOT
 
+Finished = tuple[Path, subprocess.CompletedProcess[str]]
+"""The folder of a run, and what it printed."""
 SHORT = ("--seeds", "2", "--set", "steps=25", "--device", "cpu")
 
 
@@ -34,7 +36,7 @@ def readme_plugin() -> str:
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     folder = tmp_path_factory.mktemp("quickstart")
     (folder / "my.py").write_text(readme_plugin(), encoding="utf-8")
     command = [sys.executable, "-m", "dropbench.harness.cli.main", "run", "quickstart", "--plugin", "my.py", *SHORT]
@@ -53,9 +55,7 @@ def test_the_plug_in_of_the_readme_has_20_lines_at_most() -> None:
 
 
 @pytest.mark.slow
-def test_every_row_of_the_suite_and_the_plug_in_are_in_the_table(
-    finished: tuple[Path, subprocess.CompletedProcess[str]],
-) -> None:
+def test_every_row_of_the_suite_and_the_plug_in_are_in_the_table(finished: Finished) -> None:
     folder, done = finished
     assert done.returncode == 0, done.stderr
     for label in ("none", "dropout 0.2", "dropkey 0.1, decreasing", "dropattention-e 0.2, w=2", "dropself"):
@@ -68,7 +68,7 @@ def test_every_row_of_the_suite_and_the_plug_in_are_in_the_table(
 
 
 @pytest.mark.slow
-def test_results_are_what_the_run_directories_hold(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+def test_results_are_what_the_run_directories_hold(finished: Finished) -> None:
     folder, _ = finished
     found = {row["regularizer"]: row for row in rows(folder, "--metric", "test/accuracy")}
     values: dict[str, list[float]] = {}
@@ -83,9 +83,7 @@ def test_results_are_what_the_run_directories_hold(finished: tuple[Path, subproc
 
 
 @pytest.mark.slow
-def test_the_same_command_again_trains_nothing_and_prints_the_same_table(
-    finished: tuple[Path, subprocess.CompletedProcess[str]],
-) -> None:
+def test_the_same_command_again_trains_nothing_and_prints_the_same_table(finished: Finished) -> None:
     folder, done = finished
     before = {path: path.stat().st_mtime_ns for path in (folder / "runs").glob("[0-9a-f]*/*.json*")}
     again = dropbench(folder, "run", "quickstart", "--plugin", "my.py", *SHORT)
@@ -97,7 +95,7 @@ def test_the_same_command_again_trains_nothing_and_prints_the_same_table(
 
 
 @pytest.mark.slow
-def test_more_seeds_train_only_what_is_new(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+def test_more_seeds_train_only_what_is_new(finished: Finished) -> None:
     folder, _ = finished
     done = dropbench(folder, "run", "quickstart", *SHORT[2:], "--seeds", "3")
     assert done.returncode == 0, done.stderr
@@ -108,9 +106,7 @@ def test_more_seeds_train_only_what_is_new(finished: tuple[Path, subprocess.Comp
 
 
 @pytest.mark.slow
-def test_an_empty_database_is_rebuilt_to_the_same_rows(
-    finished: tuple[Path, subprocess.CompletedProcess[str]],
-) -> None:
+def test_an_empty_database_is_rebuilt_to_the_same_rows(finished: Finished) -> None:
     folder, _ = finished
     before = rows(folder)
     status = json.loads(dropbench(folder, "status", "--json").stdout)

@@ -107,15 +107,6 @@ def test_no_folders_import_each_other_in_a_circle() -> None:
     assert circles({room: frozenset(others) for room, others in graph.items()}) == []
 
 
-def test_a_folder_imports_no_higher_level() -> None:
-    wrong = []
-    for name, imported in imports().items():
-        for other in imported:
-            if top_of(other) != top_of(name) and level_of(other) >= level_of(name):
-                wrong.append(f"{name} -> {other}")
-    assert wrong == []
-
-
 def test_strings_climb_in_registries_and_the_list_of_commands_alone() -> None:
     climbing = set()
     for name, path in modules().items():

@@ -21,7 +21,7 @@ from typing import Any
 from dropbench.jobs.slurm import client
 from dropbench.jobs.submission.submission import read_elements
 from dropbench.jobs.worker.retry import pieces
-from dropbench.jobs.worker.worker import STARTED_SUFFIX
+from dropbench.jobs.worker.stop_requests import STARTED_SUFFIX
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 MINUTES = 8.0

@@ -20,8 +20,7 @@ from torchvision.datasets import ImageFolder
 from benchmarks.measure import Measurement, compare
 from dropbench.harness.settings import Settings
 from dropbench.harness.training.data_loading import StepBatches, prefetch
-from dropbench.harness.trials.trial import TrialRequest
-from dropbench.tasks.data.dataset import SYNTHETIC
+from dropbench.harness.trials.trial import SYNTHETIC, TrialRequest
 from dropbench.tasks.images.augmentation import posterize_to_black
 from dropbench.tasks.images.image_classification import ImageClassification
 

@@ -20,10 +20,9 @@ from dropbench.harness.errors import InputError
 from dropbench.harness.regularizers.spec import part_names
 from dropbench.harness.runs.run_directory import Runs
 from dropbench.harness.settings import Settings
-from dropbench.harness.suites.suite import SYNTHETIC
 from dropbench.harness.trials.result_versions import version_note
 from dropbench.harness.trials.task import SUBSET
-from dropbench.harness.trials.trial import Trial
+from dropbench.harness.trials.trial import SYNTHETIC, Trial
 
 VERSIONED = ("task", "model", "regularizer", "result_versions")
 """The columns of a configuration that `all_versions` takes."""

@@ -19,8 +19,8 @@ from dropbench.db.store.requests import PublishedValues, published_values
 from dropbench.db.store.rows import Row, in_list
 from dropbench.db.store.store import Store
 from dropbench.harness.errors import count_of, unknown_name
-from dropbench.harness.suites.suite import SYNTHETIC
 from dropbench.harness.trials.metric import TEST, MetricName
+from dropbench.harness.trials.trial import SYNTHETIC
 
 STATE_PRIORITY = ("failed", "running", "submitted", "queued", "cancelled", "skipped", "succeeded")
 """If the states of seeds differ, the first of these is the configuration's."""

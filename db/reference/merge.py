@@ -8,7 +8,6 @@ from typing import Any
 
 from sqlalchemy import JSON, Connection, Text, cast, func, insert, literal, select
 
-from dropbench.db.reference.load import open_reference, private_database
 from dropbench.db.schema.connection import disposed_on_error, reading
 from dropbench.db.schema.reference import PREFIX, TABLES, Details
 from dropbench.db.schema.tables import METADATA, Configs, Requests, Submissions, Trials
@@ -31,6 +30,8 @@ def opened_with(own: Store, location: str | None) -> Iterator[Store]:
     if location is None:
         yield own
         return
+    from dropbench.db.reference.load import open_reference
+
     with open_reference(location) as reference, merged(own, reference) as store:
         yield store
 
@@ -38,6 +39,8 @@ def opened_with(own: Store, location: str | None) -> Iterator[Store]:
 @contextlib.contextmanager
 def merged(own: Store, reference: Store) -> Iterator[Store]:
     """Copy both databases into a temporary one."""
+    from dropbench.db.reference.load import private_database
+
     engine = private_database()
     with disposed_on_error(engine), engine.begin() as target, reading(own.engine) as source:
         if own.engine.dialect.name == "sqlite":

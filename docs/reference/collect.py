@@ -19,8 +19,8 @@ from dropbench.harness.predictions.schema import Row
 from dropbench.harness.runs.predictions import load_predictions
 from dropbench.harness.runs.run_directory import RunDirectory, Runs
 from dropbench.harness.suites.request import Request, read_request, request_files
-from dropbench.harness.suites.suite import SYNTHETIC
 from dropbench.harness.trials.result_versions import version_note
+from dropbench.harness.trials.trial import SYNTHETIC
 
 ENVIRONMENT = ("python", "libraries", "device", "threads", "cores", "backend", "backends", "compile")
 """Keys of ``environment.json`` that are kept: those that matter for equal results."""

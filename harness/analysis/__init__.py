@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dropbench.harness.analysis.options import Options
 from dropbench.harness.registry import Registry
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
+    from dropbench.harness.analysis.options import Options
     from dropbench.harness.analysis.trained import Trained
 
 
@@ -36,7 +36,7 @@ class Findings:
     draw: Callable[[], Figure]
 
 
-Analysis = Callable[["Trained", Options], Findings]
+Analysis = Callable[["Trained", "Options"], Findings]
 ANALYSES: Registry[Analysis] = Registry("analysis", "a function", callable, "analyses")
 
 for _name, _target, _help in (

@@ -13,13 +13,12 @@ from dropbench.harness.errors import InputError, unknown_name
 from dropbench.harness.files import read_yaml
 from dropbench.harness.regularizers import REGULARIZERS
 from dropbench.harness.regularizers.spec import build_regularizer, parameters, parse_spec
-from dropbench.harness.suites.card_rows import with_card_rows
 from dropbench.harness.suites.cell import Cell, SuiteOptions
 from dropbench.harness.suites.schema import Axis, FigureSpec, Preset, Row, TrialFields
 from dropbench.harness.suites.search_space import Search, Space, Sweep, first_set, sweep_for, sweepable_keys
 from dropbench.harness.suites.tuning import tuned_sweep
 from dropbench.harness.trials.recipe_diff import PAPER
-from dropbench.harness.trials.trial import TrialRequest
+from dropbench.harness.trials.trial import SYNTHETIC, TrialRequest
 from dropbench.harness.validation import FiniteModel, located, validated
 
 SUITES = Path(__file__).parent
@@ -27,8 +26,6 @@ SUFFIXES = (".yaml", ".yml")
 BASE_FIELDS = ("task", "model", "data", "weights")
 """Fields of a trial that define what is trained, apart from its regularization."""
 MAX_TRIALS = 1_000_000  # of a suite, counted before any is created
-SYNTHETIC = "-synthetic"
-"""The suffix of generated data that replace a data set."""
 
 
 class Suite(FiniteModel, strict=True):
@@ -236,6 +233,8 @@ def parse_suite(content: Any, name: str, where: str | Path) -> Suite:
             if over and regularizer in REGULARIZERS and over not in (parameters(regularizer) or [over]):
                 raise error(f"figure.over: {regularizer} has no parameter {over}", "figure", "over")
     if suite.card_rows:
+        from dropbench.harness.suites.card_rows import with_card_rows
+
         suite = suite.model_copy(update={"rows": with_card_rows(suite.rows)})
     for kind, axes in (("rows", suite.rows), ("columns", suite.columns)):
         labels = [axis.label for axis in axes]

@@ -7,7 +7,6 @@ from typing import Any
 
 from dropbench.harness.errors import InputError
 from dropbench.harness.regularizers import REGULARIZERS
-from dropbench.harness.regularizers.cards import find_card
 from dropbench.harness.regularizers.spec import class_of
 from dropbench.harness.suites.search_space import RECIPE_PREFIX, Search, Sweep, sweep_for
 from dropbench.harness.trials.task import spec_of
@@ -56,5 +55,7 @@ def declared_tuning(regularizer: str) -> Mapping[str, Any]:
     """Return the tuned values of a regularizer by parameter, of its card or else of its class; empty without any."""
     if regularizer not in REGULARIZERS:  # a composition, or a name that the trial will refuse
         return {}
+    from dropbench.harness.regularizers.cards import find_card
+
     card = find_card(regularizer)
     return card.tuning if card is not None and card.tuning else class_of(regularizer).tuning

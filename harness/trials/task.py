@@ -13,12 +13,13 @@ from dropbench.harness.registry import Registry
 from dropbench.harness.settings import Settings
 from dropbench.harness.trials.metric import Metric
 from dropbench.harness.trials.recipe import Recipe, ResolvedRecipe
-from dropbench.harness.trials.sample_view import BodyTokens, Overlays, SampleView
 from dropbench.harness.trials.trial import Trial, TrialRequest
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor, nn
     from torch.optim import Optimizer
+
+    from dropbench.harness.trials.sample_view import BodyTokens, Overlays, SampleView
 
 Split = Literal["train", "dev", "test"]
 SeedSource = Literal["init", "order", "masks"]

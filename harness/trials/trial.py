@@ -18,6 +18,9 @@ TrialState = Literal["queued", "submitted", "running", "succeeded", "failed", "c
 TRIAL_STATES: tuple[TrialState, ...] = get_args(TrialState)
 FINAL_STATES = frozenset({"succeeded", "failed", "cancelled", "skipped"})
 
+SYNTHETIC = "-synthetic"
+"""The suffix of the names of generated data that replace a data set."""
+
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from dropbench.db.cli.completion import complete_filter
-from dropbench.db.cli.output import Json, opened
+from dropbench.db.cli.output import Json
 from dropbench.harness.analysis import ANALYSES
 from dropbench.harness.cli.completion import (
     Item,
@@ -147,7 +147,7 @@ def analyze(
     from dropbench.harness.analysis.options import Options
     from dropbench.jobs.cli.suite_analysis import analyze_trial, show_matching, show_table
     from dropbench.jobs.cli.suite_table import has_table, suite_table
-    from dropbench.jobs.queue.reconcile import refresh
+    from dropbench.jobs.queue.reconcile import opened_results
 
     settings, names = with_folders(Settings.from_environment(device=device), data)
     kind = words.pop() if len(words) > 1 and set("=<>~").isdisjoint(words[-1]) else None
@@ -157,8 +157,7 @@ def analyze(
         for option, value in (("--samples", samples), ("--output", output), ("--split", split)):
             if value is not None and value != "test":
                 raise InputError(f"{option} {value}: several trials use all test samples: pass a trial's id instead")
-        with opened(settings) as store:
-            refresh(store, settings)
+        with opened_results(settings) as store:
             if has_table(store, name):
                 table = suite_table(store, name, preset, request, data=names, models=model or ())
                 raise typer.Exit(not show_table(table, settings, store, store, kind, as_json=as_json, strict=True))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
 from inspect import Parameter, Signature, signature
@@ -11,29 +11,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dropbench.db.cli.completion import complete_filter
 from dropbench.harness.cli.completion import complete_model, complete_regularizer, complete_task, one_of
 from dropbench.harness.errors import InputError, unknown_name
 from dropbench.harness.settings import BACKENDS, DEVICES, MAX_SEEDS, Settings
 from dropbench.tasks.completion import complete_data
 
 if TYPE_CHECKING:
+    from dropbench.harness.regularizers.spec import Scalar
+    from dropbench.jobs.queue.request import Requested
     from dropbench.jobs.submission.dispatch import Plan
 
 SELECTION = "Selection by the dev score"
 RUNTIME = "How trials run, which changes no trial"
 """Groups of options in a command's help."""
-
-Seeds = Annotated[int | None, typer.Option(min=1, max=MAX_SEEDS, metavar="N", help="Seeds 0 to N-1, or the preset's.")]
-Filter = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="FILTER…",
-        help="Conditions that must all hold: a suite, a state, an id's beginning, KEY=VALUE, 'KEY<VALUE', not WORD.",
-        autocompletion=complete_filter,
-    ),
-]
-
 
 ShownPreset = Annotated[
     str | None,
@@ -58,8 +48,8 @@ ShownRequest = Annotated[
 
 
 @dataclass(frozen=True)
-class TrialOptions:
-    """The options that select trials, unparsed."""
+class RunOptions:
+    """What to run, and how: the options of `run`, `enqueue` and `submit`, as they were typed."""
 
     preset: Annotated[
         str,
@@ -68,7 +58,9 @@ class TrialOptions:
             autocompletion=one_of("mini", "small", "paper"),
         ),
     ] = "mini"
-    seeds: Seeds = None
+    seeds: Annotated[
+        int | None, typer.Option(min=1, max=MAX_SEEDS, metavar="N", help="Seeds 0 to N-1, or the preset's.")
+    ] = None
     data: Annotated[
         list[str] | None,
         typer.Option(
@@ -113,12 +105,6 @@ class TrialOptions:
             rich_help_panel=SELECTION,
         ),
     ] = None
-
-
-@dataclass(frozen=True)
-class RuntimeOptions:
-    """The options that do not change what a trial is."""
-
     device: Annotated[
         str, typer.Option(help="auto, cpu or cuda.", autocompletion=one_of(*DEVICES), rich_help_panel=RUNTIME)
     ] = "auto"
@@ -149,8 +135,11 @@ class RuntimeOptions:
         typer.Option(min=0, max=1e9, metavar="SECONDS", help="Time between two checkpoints.", rich_help_panel=RUNTIME),
     ] = 300.0
 
-    def to_settings(self, data: list[str] | None = None) -> Settings:
+    def settings(self, *, here: bool) -> Settings:
         """Return the settings of the environment with these options, and with the folders of ``--data NAME=PATH``.
+
+        Args:
+            here: whether trials run on this machine, which is checked; a cluster's nodes check themselves.
 
         Raises:
             InputError: a name is unknown, or an option is invalid.
@@ -160,43 +149,73 @@ class RuntimeOptions:
         options = {name: getattr(self, name) for name in ("device", "checkpoint_seconds", "compile")}
         settings = Settings.from_environment(**options, **({} if self.backend is None else {"backend": self.backend}))
         settings = replace(settings, trackers=checked_trackers(settings.trackers))
-        return with_folders(settings, data)[0]
+        settings, _ = with_folders(settings, self.data)
+        if here and (settings.device == "cuda" or settings.backend != "auto"):
+            from dropbench.harness.attention.backends import check_backend
+
+            check_backend(settings.backend, cuda=settings.uses_cuda())
+        return settings
+
+    def plan(self, executor: str, parallel: int | None, executors: Sequence[str]) -> Plan:
+        """Return the workers and the CPU threads of each; raise InputError for an executor that is none of `executors`.
+
+        The default number of threads does not depend on that of the workers: on a CPU, it changes the last digits. With
+        GPUs it does, because threads only prepare the data.
+        """
+        from dropbench.jobs.submission.dispatch import Plan
+        from dropbench.jobs.worker import process_group
+
+        if executor not in executors:
+            raise unknown_name("executor", executor, executors)
+        if executor == "slurm":
+            if self.threads is not None:
+                raise InputError("--threads: not with --executor slurm: set `cpus` in the cluster profile")
+            return Plan(executor, throttle=parallel)
+        cores, gpus = len(os.sched_getaffinity(0)), len(process_group.visible_devices(self.device))
+        workers = parallel or gpus or max(1, cores // (self.threads or 1))
+        return Plan(executor, workers, self.threads or (max(1, cores // workers) if gpus else 1))
+
+    def requested(self, suite: str | None, settings: Settings) -> Requested:
+        """Return the request of a suite, or of one configuration if no suite is named.
+
+        Raises:
+            InputError: an option is unknown, missing, or in conflict with another.
+        """
+        from dropbench.harness.suites.cell import SuiteOptions
+        from dropbench.harness.suites.search_space import parse_search, parse_space
+        from dropbench.jobs.queue.request import request_configuration, request_suite
+
+        if suite and self.task is not None:
+            raise InputError(f"--task {self.task}: suite {suite} defines it; use --task only without a SUITE")
+        for option, value in (("--sweep", next(iter(self.sweep or ()), None)), ("--search", self.search or None)):
+            if not suite and value is not None:
+                raise InputError(f"{option} {value}: a SUITE is required, as its cells are searched")
+        options = SuiteOptions(
+            preset=self.preset,
+            seeds=tuple(range(self.seeds or 0)),
+            data=tuple(item.partition("=")[0] for item in self.data or ()),
+            models=tuple(self.model or ()),
+            regularizers=tuple(self.regularizer or ()),
+            overrides=dict(map(_parse_override, self.overrides or ())),
+            weights=self.weights,
+            sweep=parse_space(self.sweep) if self.sweep else None,
+            search=parse_search(self.search) if self.search else None,
+        )
+        if suite:
+            from dropbench.harness.suites.suite import load_suite
+
+            return request_suite(load_suite(suite), options, settings)
+        return request_configuration(self.task, options, settings)
 
 
-def runtime_settings(runtime: RuntimeOptions, data: list[str] | None, executor: str) -> Settings:
-    """Return the settings, checked against this machine unless trials run on a cluster, where each checks its node."""
-    settings = runtime.to_settings(data)
-    if executor != "slurm" and (settings.device == "cuda" or settings.backend != "auto"):
-        from dropbench.harness.attention.backends import check_backend
+def _parse_override(item: str) -> tuple[str, Scalar]:
+    """Parse ``--set KEY=VALUE``; raise InputError if it does not have this form."""
+    from dropbench.harness.regularizers.spec import parse_scalar
 
-        check_backend(settings.backend, cuda=settings.uses_cuda())
-    return settings
-
-
-def make_plan(
-    executor: str,
-    parallel: int | None,
-    executors: tuple[str, ...],
-    *,
-    threads: int | None = None,
-    device: str = "auto",
-) -> Plan:
-    """Return the workers and the CPU threads of each.
-
-    The default number of threads does not depend on that of the workers: on a CPU, it changes the last digits. With
-    GPUs it does, because threads only prepare the data.
-    """
-    from dropbench.jobs.submission.dispatch import Plan, local_devices
-
-    if executor not in executors:
-        raise unknown_name("executor", executor, executors)
-    if executor == "slurm":
-        if threads is not None:
-            raise InputError("--threads: not with --executor slurm: set `cpus` in the cluster profile")
-        return Plan(executor, throttle=parallel)
-    cores, gpus = len(os.sched_getaffinity(0)), len(local_devices(device))
-    workers = parallel or gpus or max(1, cores // (threads or 1))
-    return Plan(executor, workers, threads or (max(1, cores // workers) if gpus else 1))
+    key, separator, value = map(str.strip, item.partition("="))
+    if not (key and separator and value):
+        raise InputError(f"--set {item}: expected key=value, such as lr=0.001")
+    return key, parse_scalar(value)
 
 
 def with_folders(settings: Settings, data: list[str] | None) -> tuple[Settings, list[str]]:
@@ -208,28 +227,22 @@ def with_folders(settings: Settings, data: list[str] | None) -> tuple[Settings, 
     return replace(settings, folders={**settings.folders, **folders}), names
 
 
-def expand_options(*omitted: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Let a command take `TrialOptions` or `RuntimeOptions`: they become one option per field, except those omitted."""
+def with_run_options(*omitted: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Let a command take `options: RunOptions`: they become one option per field, except those omitted."""
+    fields = signature(RunOptions, eval_str=True).parameters
+    shown = {name: field for name, field in fields.items() if name not in omitted}
 
-    def expand(command: Callable[..., None]) -> Callable[..., None]:
-        groups: dict[str, Any] = {}
-        parameters: dict[str, Parameter] = {}
-        for name, parameter in signature(command, eval_str=True).parameters.items():
-            if parameter.annotation in (TrialOptions, RuntimeOptions):
-                groups[name] = parameter.annotation
-                parameters |= signature(parameter.annotation, eval_str=True).parameters
-            else:
-                parameters[name] = parameter
-        visible = [parameters[name].replace(kind=Parameter.KEYWORD_ONLY) for name in parameters if name not in omitted]
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        parameters = signature(command, eval_str=True).parameters.items()
+        visible = [field for name, own in parameters for field in (shown.values() if name == "options" else [own])]
 
         @wraps(command)
         def call(**values: Any) -> None:
-            for name, group in groups.items():
-                fields = signature(group).parameters.keys() & values.keys()
-                values[name] = group(**{field: values.pop(field) for field in fields})
-            command(**values)
+            command(options=RunOptions(**{name: values.pop(name) for name in shown}), **values)
 
-        call.__signature__ = Signature(visible)  # type: ignore[attr-defined]
+        call.__signature__ = Signature(  # type: ignore[attr-defined]
+            [field.replace(kind=Parameter.KEYWORD_ONLY) for field in visible]
+        )
         return call
 
-    return expand
+    return decorate

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from dropbench.db.cli.completion import complete_filter
-from dropbench.db.cli.output import Json, Output, RowsFormat, With, checked_format, emit, opened, print_rows, split
+from dropbench.db.cli.output import Json, Output, RowsFormat, With, checked_format, emit, print_rows, split
 from dropbench.harness.cli.completion import Item, complete_metric, complete_run
 from dropbench.harness.cli.examples import examples
 from dropbench.harness.errors import InputError
@@ -82,10 +82,10 @@ def results(
     from dropbench.db.queries.results import curves, explain_empty, pivot, sort_rows
     from dropbench.db.queries.results import results as query
     from dropbench.db.reference.describe import describe
-    from dropbench.db.reference.merge import opened_with
     from dropbench.db.report.formats.listing import results_table
     from dropbench.db.statistics.seeds import DEFAULT_AGGREGATES
-    from dropbench.jobs.queue.reconcile import refresh
+    from dropbench.harness.runs.run_directory import Runs
+    from dropbench.jobs.queue.reconcile import ACTIVE, opened_results
 
     if curve is not None and (metric or wide):
         raise InputError(f"--curve {curve}: prints the points of one curve: expected no --metric or --wide")
@@ -100,17 +100,16 @@ def results(
         return
     options = {"group_by": split(group_by), "aggregates": split(aggregate) or DEFAULT_AGGREGATES}
     settings = Settings.from_environment()
-    with opened(settings) as own:
-        current = refresh(own, settings, thorough=curve is not None)
-        with opened_with(own, beside) as store:
-            if curve is not None:
-                rows = curves(store, words or (), curve, every=every, **options)
-            else:
-                rows = query(store, words or (), metrics=split(metric), **options)
-            empty = "" if rows else explain_empty(store, words or ())
-            machines = describe(store, settings.runs)
+    with opened_results(settings, beside, thorough=curve is not None) as store:
+        if curve is not None:
+            rows = curves(store, words or (), curve, every=every, **options)
+        else:
+            rows = query(store, words or (), metrics=split(metric), **options)
+        empty = "" if rows else explain_empty(store, words or ())
+        machines = describe(store, settings.runs)
+        elsewhere = any(id not in Runs(settings.runs) for id in store.find(ACTIVE))
     rows = sort_rows(pivot(rows) if wide else rows, split(sort), limit)
-    dated = not current and any(row.get("state") in ("submitted", "running") for row in rows)
+    dated = elsewhere and any(row.get("state") in ("submitted", "running") for row in rows)
     below = ["submitted, running: at the last `dropbench status` on the machine with their run directories"] * dated
     below += machines
     print_rows(rows, kind, output, lambda: replace(results_table(rows), below=below), empty)
@@ -190,22 +189,15 @@ def _compare(
     from dropbench.db.queries.compare import compare as compare_sides
     from dropbench.db.queries.compare import read_sides
     from dropbench.db.reference.describe import describe
-    from dropbench.db.reference.merge import opened_with
     from dropbench.db.report.formats.comparison_tables import comparison_table
     from dropbench.db.schema.connection import reading
-    from dropbench.jobs.queue.reconcile import refresh
+    from dropbench.jobs.queue.reconcile import opened_results
 
     settings = Settings.from_environment()
-    with opened(settings) as own:
-        refresh(own, settings)
-        with opened_with(own, beside) as store:
-            machines = describe(store, settings.runs)
-            with (
-                reading(store.engine) as connection,
-                _open_side(old.split(), connection) as old_side,
-                _open_side(new.split(), connection) as new_side,
-            ):
-                rows = compare_sides(*read_sides((old_side, new_side), split(metric)))[:limit]
+    with opened_results(settings, beside) as store, reading(store.engine) as connection:
+        machines = describe(store, settings.runs)
+        with _open_side(old.split(), connection) as old_side, _open_side(new.split(), connection) as new_side:
+            rows = compare_sides(*read_sides((old_side, new_side), split(metric)))[:limit]
     table = comparison_table(rows)
     table.below = [*table.below, *machines]
     print_rows(rows, kind, output, lambda: table, "no results on either side")
@@ -217,23 +209,20 @@ def _rank(
 ) -> None:  # fmt: skip
     from dropbench.db.queries.rank import rank as rank_regularizers
     from dropbench.db.reference.describe import describe
-    from dropbench.db.reference.merge import opened_with
     from dropbench.db.report.formats.comparison_tables import ranking_table
     from dropbench.db.report.formats.writers import to_json
     from dropbench.db.report.view.choices import choices_of
-    from dropbench.jobs.queue.reconcile import refresh
+    from dropbench.jobs.queue.reconcile import opened_results
 
     if limit is not None:
         raise InputError(f"--limit {limit}: a ranking is of all regularizers: pass a FILTER")
     settings = Settings.from_environment()
-    with opened(settings) as own:
-        refresh(own, settings)
-        with opened_with(own, beside) as store:
-            choices = choices_of(store)
-            ranking = rank_regularizers(
-                store, words, split(metric), split(by), chosen=choices.chosen, left_out=choices.others
-            )
-            ranking.notes += [*choices.notes, *describe(store, settings.runs)]
+    with opened_results(settings, beside) as store:
+        choices = choices_of(store)
+        ranking = rank_regularizers(
+            store, words, split(metric), split(by), chosen=choices.chosen, left_out=choices.others
+        )
+        ranking.notes += [*choices.notes, *describe(store, settings.runs)]
     if kind == "png" or kind == "svg":
         from dropbench.db.report.figures.critical_difference import critical_difference_diagram
 

@@ -21,13 +21,21 @@ from dropbench.harness.cli.examples import examples
 from dropbench.harness.errors import InputError, count_of
 from dropbench.harness.files import open_regular
 from dropbench.harness.settings import Settings
-from dropbench.jobs.cli.options import Filter
 
 if TYPE_CHECKING:
     from dropbench.db.store.store import Store
     from dropbench.harness.runs.run_directory import RunDirectory
 
 app = typer.Typer(no_args_is_help=True)
+
+Filter = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="FILTER…",
+        help="Conditions that must all hold: a suite, a state, an id's beginning, KEY=VALUE, 'KEY<VALUE', not WORD.",
+        autocompletion=complete_filter,
+    ),
+]
 
 LOG_POLL_INTERVAL_S = 0.3
 

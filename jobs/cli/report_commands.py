@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from dropbench.db.cli.output import Json, Output, With, emit, opened, show_suite_table
+from dropbench.db.cli.output import Json, Output, With, emit, show_suite_table
 from dropbench.harness.cli.completion import complete_suite
 from dropbench.harness.cli.examples import examples
 from dropbench.harness.errors import InputError, count_of
@@ -67,42 +67,39 @@ def report(
 
     It has the cells of all requests (by `run`, `enqueue`) that train alike, each of the newest. Data are not needed.
     """
-    from dropbench.db.reference.merge import opened_with
     from dropbench.db.report.view.build import build_view
     from dropbench.harness.cli.plain_text import plain
     from dropbench.jobs.cli.suite_table import suite_table
-    from dropbench.jobs.queue.reconcile import refresh
+    from dropbench.jobs.queue.reconcile import opened_results
 
-    settings = Settings.from_environment()
-    settings, names = with_folders(settings, data)
+    settings, names = with_folders(Settings.from_environment(), data)
     kind = "json" if as_json else kind
     if kind in ("png", "parquet") and output is None:
         raise InputError(f"--format {kind}: expected a file: -o PATH")
-    with opened(settings) as own:
-        refresh(own, settings)
-        with opened_with(own, beside) as store:
-            table = suite_table(store, suite, preset, request, data=names, models=model or ())
-            if freeze is not None:
-                _freeze(table, store, freeze)
-                return
-            view = build_view(table, store, settings.runs, peek=peek)
-            if frozen is not None:
-                from dropbench.db.report.view.preregistration import check
+    with opened_results(settings, beside) as store:
+        table = suite_table(store, suite, preset, request, data=names, models=model or ())
+        if freeze is not None:
+            _freeze(table, store, freeze)
+            return
+        view = build_view(table, store, settings.runs, peek=peek)
+        if frozen is not None:
+            from dropbench.db.report.view.preregistration import check
 
-                view = dataclasses.replace(view, notices=(*check(frozen, table), *view.notices))
-            if floors:
-                view = _with_floors(view, table.cells, store, settings)
-            page = _html(view, store, settings) if kind == "html" else ""
-    _emit(view, kind, page, output, settings)
+            view = dataclasses.replace(view, notices=(*check(frozen, table), *view.notices))
+        if floors:
+            view = _with_floors(view, table.cells, store, settings)
+        _emit(view, kind, output, store, settings)
     typer.echo("".join(f"{plain(note)}\n" for note in table.notes), nl=False, err=True)
 
 
-def _emit(view: View, kind: ReportFormat, page: str, output: Path | None, settings: Settings) -> None:
-    """Print a table in a format; `page` is the text of HTML."""
+def _emit(view: View, kind: ReportFormat, output: Path | None, store: Store, settings: Settings) -> None:
+    """Print a table in a format."""
     from dropbench.db.report.formats import documents
 
     if kind == "html":
-        emit(page, output)
+        from dropbench.db.report.page.document import page
+
+        emit(page(view, store, settings.runs), output)
     elif kind == "png":
         from dropbench.db.report.figures.figures import figure
 
@@ -138,12 +135,6 @@ def _with_floors(view: View, cells: Iterable[CellTrials], store: Store, settings
             computed = floors(trials[cell.ids[0]], settings)
             found[key] = {floor.name: floor.value for floor in computed if floor.metric == cell.cell.metric}
     return dataclasses.replace(view, floors={key: values for key, values in found.items() if values})
-
-
-def _html(view: View, store: Store, settings: Settings) -> str:
-    from dropbench.db.report.page.document import page
-
-    return page(view, store, settings.runs)
 
 
 @app.command(epilog=examples("dashboard", "dashboard --port 0"))

@@ -17,11 +17,12 @@ from dropbench.harness.cli.completion import Item, complete_suite, completer, on
 from dropbench.harness.cli.examples import examples
 from dropbench.harness.cli.option_groups import GroupedCommand
 from dropbench.harness.errors import InputError, count_of
-from dropbench.jobs.cli.options import RuntimeOptions, TrialOptions, expand_options, make_plan, runtime_settings
+from dropbench.jobs.cli.options import RunOptions, with_run_options
 
 if TYPE_CHECKING:
     from dropbench.db.store.store import Enqueued, Store
     from dropbench.harness.settings import Settings
+    from dropbench.harness.suites.request import Request
     from dropbench.jobs.queue.request import Requested
 
 app = typer.Typer(no_args_is_help=True)
@@ -36,14 +37,14 @@ app = typer.Typer(no_args_is_help=True)
         "run --task image-classification --data digits --model vit-digits",
     ),
 )
-@expand_options()
+@with_run_options()
 def run(
     suite: Annotated[
         str | None,
         typer.Argument(metavar="SUITE", help="A suite, or your own .yaml file.", autocompletion=complete_suite),
     ] = None,
     *,
-    options: TrialOptions,
+    options: RunOptions,
     parallel: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Maximum workers; default: GPUs, else cores.")
     ] = None,
@@ -52,22 +53,16 @@ def run(
         typer.Option(help="local: background workers; debug: this process.", autocompletion=one_of("local", "debug")),
     ] = "local",
     beside: With = None,
-    runtime: RuntimeOptions,
     as_json: Json = False,
 ) -> None:
     """Train a suite or one configuration on this machine, and print its table. Finished trials are not repeated."""
     from dropbench.db.reference.merge import opened_with
-    from dropbench.db.report.formats.listing import print_trials
-    from dropbench.db.report.view.requests import look_up
-    from dropbench.db.schema.reference import ORIGINS, stored_id
     from dropbench.db.store.store import open_store
-    from dropbench.jobs.cli.suite_analysis import show_table
-    from dropbench.jobs.cli.trial_request import resolve_request
     from dropbench.jobs.queue.run_loop import run as run_trials
 
-    plan = make_plan(executor, parallel, ("local", "debug"), threads=runtime.threads, device=runtime.device)
-    settings = runtime_settings(runtime, options.data, executor)
-    requested = resolve_request(suite, options, settings)
+    plan = options.plan(executor, parallel, ("local", "debug"))
+    settings = options.settings(here=True)
+    requested = options.requested(suite, settings)
     left_out = _in_reference(requested, beside) if beside is not None else frozenset()
     with open_store(settings.database) as store:
         with _only_json(as_json):
@@ -80,17 +75,28 @@ def run(
         if not summary.trained:
             skipped = f" or skipped ({count})" if (count := len(summary.in_states("skipped"))) else ""
             typer.echo(f"nothing to train: {trials} already done{skipped}", err=True)
-        complete = True
         with opened_with(store, beside) as tables:
-            if suite is None:
-                shown = [stored_id(id, origin) for id in requested.trials for origin in ORIGINS]
-                print_trials(shown, tables, as_json=as_json)
-            elif table := look_up(tables, request=summary.request.id):
-                complete = show_table(table, settings, tables, store, as_json=as_json)
+            complete = _print_results(summary.request, settings, tables, store, as_json=as_json)
     typer.echo(f"results: {settings.database} (`dropbench results`); run directories: {settings.runs}", err=True)
     failures = summary.failures()
     typer.echo("".join(f"{line}\n" for line in failures), nl=False, err=True)
     raise typer.Exit(bool(failures) or not complete)
+
+
+def _print_results(request: Request, settings: Settings, tables: Store, own: Store, *, as_json: bool) -> bool:
+    """Print the table of a suite, or the results of one configuration; return whether all analyses were successful."""
+    if not request.suite.name:
+        from dropbench.db.report.formats.listing import print_trials
+        from dropbench.db.schema.reference import ORIGINS, stored_id
+
+        shown = [stored_id(id, origin) for id in request.trials for origin in ORIGINS]
+        print_trials(shown, tables, as_json=as_json)
+        return True
+    from dropbench.db.report.view.requests import look_up
+    from dropbench.jobs.cli.suite_analysis import show_table
+
+    table = look_up(tables, request=request.id)
+    return table is None or show_table(table, settings, tables, own, as_json=as_json)
 
 
 def _in_reference(requested: Requested, location: str) -> frozenset[str]:
@@ -115,21 +121,21 @@ def _in_reference(requested: Requested, location: str) -> frozenset[str]:
     cls=GroupedCommand,
     epilog=examples("enqueue quickstart", "enqueue dropkey/table1 dropkey/table2 --preset paper --seeds 3"),
 )
-@expand_options()
+@with_run_options("device", "backend", "compile", "threads", "checkpoint_seconds")
 def enqueue(
     suites: Annotated[
         list[str] | None,
         typer.Argument(metavar="SUITE", help="Suites by name, or your own .yaml files.", autocompletion=complete_suite),
     ] = None,
     *,
-    options: TrialOptions,
+    options: RunOptions,
     as_json: Json = False,
 ) -> None:
     """Enqueue the trials of suites or of one configuration for `dropbench submit`; of a search, its next candidates."""
     from dropbench.db.store.store import open_store
     from dropbench.jobs.queue.status import explain_skipped
 
-    settings = RuntimeOptions().to_settings(options.data)
+    settings = options.settings(here=False)
     with open_store(settings.database) as store:
         enqueued, remaining = _enqueue(store, settings, suites or [], options)
         queued = store.counts([*enqueued.added, *enqueued.present])["queued"]
@@ -141,19 +147,18 @@ def enqueue(
     typer.echo("\n".join([*lines, *_describe_remaining(remaining, "enqueue")]))
 
 
-def _enqueue(store: Store, settings: Settings, suites: list[str], options: TrialOptions) -> tuple[Enqueued, int]:
+def _enqueue(store: Store, settings: Settings, suites: list[str], options: RunOptions) -> tuple[Enqueued, int]:
     """Enqueue the trials of suites, or of one configuration if there are none, and the next candidates of searches.
 
     Return the ids, and the number of candidates of searches that are still to come.
     """
     from dropbench.db.store.store import Enqueued
-    from dropbench.jobs.cli.trial_request import resolve_request
     from dropbench.jobs.queue.reconcile import collect
     from dropbench.jobs.queue.search import Searches
 
     enqueued, remaining = Enqueued([], [], []), 0
     names: list[str | None] = [*suites] or [None]
-    for requested in [resolve_request(name, options, settings) for name in names]:
+    for requested in [options.requested(name, settings) for name in names]:
         searches = Searches(store, settings, requested)
         searches.start()
         if searches.searched:
@@ -189,7 +194,7 @@ def _profiles(word: str) -> list[Item]:
         "submit preset=paper --executor slurm --profile a100 --parallel 16",
     ),
 )
-@expand_options("task", "weights", "sweep", "search")
+@with_run_options("task", "weights", "sweep", "search")
 def submit(
     words: Annotated[
         list[str] | None,
@@ -200,7 +205,7 @@ def submit(
         ),
     ] = None,
     *,
-    options: TrialOptions,
+    options: RunOptions,
     executor: Annotated[
         str, typer.Option(help="local, slurm or debug.", autocompletion=one_of("local", "slurm", "debug"))
     ] = "local",
@@ -219,7 +224,6 @@ def submit(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would be submitted, and submit nothing.")
     ] = False,
-    runtime: RuntimeOptions,
     as_json: Json = False,
 ) -> None:
     """Submit queued trials to workers and return at once; no process needs to keep running here.
@@ -232,8 +236,8 @@ def submit(
     from dropbench.jobs.submission.submit import describe_defaults, group_by_profile, preview
     from dropbench.jobs.submission.submit import submit as submit_trials
 
-    plan = make_plan(executor, parallel, ("local", "slurm", "debug"), threads=runtime.threads, device=runtime.device)
-    settings = runtime_settings(runtime, options.data, executor)
+    plan = options.plan(executor, parallel, ("local", "slurm", "debug"))
+    settings = options.settings(here=executor != "slurm")
     suites = _suites_to_enqueue(words or [], options)
     listed: list[dict[str, Any]] = []
     with open_store(settings.database) as store:
@@ -269,7 +273,7 @@ def submit(
         typer.echo(json.dumps(listed, ensure_ascii=False))
 
 
-def _suites_to_enqueue(words: list[str], options: TrialOptions) -> list[str]:
+def _suites_to_enqueue(words: list[str], options: RunOptions) -> list[str]:
     """Return the suites among the words, none if they are a filter; raise InputError if they are mixed."""
     from dropbench.harness.suites.suite import is_suite
 
@@ -278,11 +282,10 @@ def _suites_to_enqueue(words: list[str], options: TrialOptions) -> list[str]:
         other = next(word for word in words if word not in suites)
         raise InputError(f"{other}: a SUITE is enqueued and submitted whole: write suite={suites[0]} as a filter")
     if not suites:
-        for field, default in asdict(TrialOptions()).items():
-            value = getattr(options, field)
-            if field != "data" and value != default:
-                option = "set" if field == "overrides" else field
-                raise InputError(f"--{option}: expected a SUITE to enqueue; or a filter of what is queued")
+        given = {"seeds": options.seeds, "model": options.model, "regularizer": options.regularizer}
+        given |= {"preset": options.preset != RunOptions.preset, "set": options.overrides}
+        if option := next(filter(given.get, given), None):
+            raise InputError(f"--{option}: expected a SUITE to enqueue; or a filter of what is queued")
         if name := next((item for item in options.data or () if "=" not in item), None):
             raise InputError(f"--data {name}: expected NAME=PATH, or a SUITE to enqueue")
     return suites

@@ -25,7 +25,7 @@ from dropbench.harness.errors import InputError, count_of
 from dropbench.harness.files import write_atomic
 from dropbench.harness.runs.run_directory import RunDirectory, Runs
 from dropbench.harness.settings import Settings
-from dropbench.jobs.queue.reconcile import refresh
+from dropbench.jobs.queue.reconcile import opened_results
 
 
 def analyze_trial(
@@ -45,8 +45,7 @@ def analyze_trial(
 def show_matching(words: str, kind: str, settings: Settings, *, as_json: bool) -> None:
     """Run the missing analyses of trained trials, and print them as results; raise InputError if no trial matches."""
     kind = ANALYSES.entry(kind).name
-    with opened(settings) as store:
-        refresh(store, settings)
+    with opened_results(settings) as store:
         ids = store.find(f"succeeded {words}")
         if not ids:
             raise InputError(f"no trained trial matches '{words}': run `dropbench status` to count the trials")

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dropbench.db.cli.output import opened
-from dropbench.db.reference.merge import opened_with
 from dropbench.db.reference.predictions import load_reference_predictions
 from dropbench.db.schema.reference import PREFIX
 from dropbench.db.store.store import Store
@@ -17,7 +15,7 @@ from dropbench.harness.runs.run_directory import RunDirectory, Runs
 from dropbench.harness.settings import Settings
 from dropbench.harness.trials.trial import Trial
 from dropbench.jobs.predictions.scores import ExampleScores, example_scores
-from dropbench.jobs.queue.reconcile import refresh
+from dropbench.jobs.queue.reconcile import opened_results
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,10 +71,8 @@ def load_side(words: str, split: str, settings: Settings, location: str | None =
         trial = directory.trial()
         by_seed = {trial.seed: _load(directory, trial, split)}
     else:
-        with opened(settings) as own:
-            refresh(own, settings)
-            with opened_with(own, location) as store:
-                by_seed = _load_matching(words, split, store, settings)
+        with opened_results(settings, location) as store:
+            by_seed = _load_matching(words, split, store, settings)
     side = Side(by_seed)
     common = set.intersection(*({row["id"] for row in predictions.rows} for predictions in by_seed.values()))
     if not common and side.ids:

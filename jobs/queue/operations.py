@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dropbench.db.store.store import Enqueued, Store
+from dropbench.db.store.store import Enqueued, Store, SubmissionRow
 from dropbench.harness.errors import InputError, UnsuitableError
 from dropbench.harness.runs.run_directory import BY_THE_USER, CANCELLED, RunDirectory, Runs
 from dropbench.harness.settings import Settings
@@ -16,7 +16,6 @@ from dropbench.harness.trials.task import TASKS
 from dropbench.harness.trials.trial import Trial
 from dropbench.jobs.queue.reconcile import ACTIVE, collect, import_results
 from dropbench.jobs.queue.request import Requested
-from dropbench.jobs.slurm import client
 from dropbench.jobs.submission.submission import job_name, revoke
 from dropbench.jobs.worker import slots
 from dropbench.jobs.worker.retry import EXHAUSTED
@@ -113,18 +112,25 @@ def cancel(store: Store, settings: Settings, ids: Iterable[str], reason: str = B
     queued = [id for id, row in rows.items() if row.state == "queued"]
     store.set_states(dict.fromkeys(queued, ("cancelled", reason)), only_from={"queued"})
     collect(store, settings, always_inspect=rows)
-    submissions = [row for row in store.open_submissions() if row.executor == "slurm"]
-    busy = {row.submission_id for row in store.states(store.find(ACTIVE)).values()} if submissions else ()
-    for row in submissions:
-        if row.id not in busy:  # none of its trials is left
-            revoke(Path(row.folder))
-            with contextlib.suppress(client.SlurmCommandError):  # its jobs exit as soon as they start
-                client.cancel(job_name(row.id))
+    if arrays := [row for row in store.open_submissions() if row.executor == "slurm"]:
+        _cancel_idle(store, arrays)
     after = store.states(list(rows))
     return Cancelled(
         cancelled=[id for id, row in after.items() if row.state == "cancelled"],
         stopping=[id for id, row in after.items() if row.state in ("submitted", "running")],
     )
+
+
+def _cancel_idle(store: Store, arrays: Sequence[SubmissionRow]) -> None:
+    """Cancel the jobs of arrays that have no active trial left."""
+    from dropbench.jobs.slurm import client
+
+    busy = {row.submission_id for row in store.states(store.find(ACTIVE)).values()}
+    for row in arrays:
+        if row.id not in busy:
+            revoke(Path(row.folder))
+            with contextlib.suppress(client.SlurmCommandError):  # its jobs exit as soon as they start
+                client.cancel(job_name(row.id))
 
 
 def _withdraw_cancellation(directory: RunDirectory) -> None:

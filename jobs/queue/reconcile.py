@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from sqlalchemy.exc import DatabaseError
 
+from dropbench.db.cli.output import opened
+from dropbench.db.reference.merge import opened_with
 from dropbench.db.schema.connection import BUSY_TIMEOUT_S, DamagedDatabaseError
 from dropbench.db.store.run_record import NEXT_STATE, RunRecord, read_run_record
 from dropbench.db.store.store import Store, TrialRow
@@ -196,11 +199,10 @@ def collect(
     return changed
 
 
-def refresh(store: Store, settings: Settings, *, thorough: bool = False) -> bool:
+def refresh(store: Store, settings: Settings, *, thorough: bool = False) -> None:
     """Collect the trials whose run directories are on this machine; warn if the database cannot be written.
 
-    Others are left as they are: they run on another machine, with which the database is shared. Return whether there
-    are none.
+    Others are left as they are: they run on another machine, with which the database is shared.
     """
     try:
         collect(store, settings, thorough=thorough, only_here=True)
@@ -209,8 +211,19 @@ def refresh(store: Store, settings: Settings, *, thorough: bool = False) -> bool
     except (InputError, DatabaseError) as error:
         line = str(error).splitlines()[0]
         print(f"active trials are shown as of their last update: {line}", file=sys.stderr)
-        return False
-    return all(id in Runs(settings.runs) for id in store.find(ACTIVE))
+
+
+@contextlib.contextmanager
+def opened_results(settings: Settings, reference: str | None = None, *, thorough: bool = False) -> Iterator[Store]:
+    """Open the database for reading, after `refresh`, and with the trials of a reference if one is named.
+
+    Raises:
+        InputError: the reference is missing or damaged.
+    """
+    with opened(settings) as own:
+        refresh(own, settings, thorough=thorough)
+        with opened_with(own, reference) as store:
+            yield store
 
 
 def import_results(store: Store, settings: Settings, ids: Iterable[str]) -> list[str]:

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dropbench.harness.analysis import analysis_of
 from dropbench.harness.errors import InputError, unknown_name
-from dropbench.harness.regularizers.spec import spec_label
+from dropbench.harness.regularizers.spec import parse_spec, spec_label
 from dropbench.harness.settings import Settings
 from dropbench.harness.suites.cell import Cell, SuiteOptions
 from dropbench.harness.suites.request import Heading, Request, RequestedCandidate, RequestedCell, digest
 from dropbench.harness.suites.schema import Axis
 from dropbench.harness.suites.search_space import Params
-from dropbench.harness.suites.suite import SYNTHETIC, Suite
 from dropbench.harness.trials.metric import Metric, MetricName
-from dropbench.harness.trials.plugins import make_trials
 from dropbench.harness.trials.recipe import ResolvedRecipe
 from dropbench.harness.trials.recipe_diff import PAPER, Change, changes
 from dropbench.harness.trials.result_versions import current_versions
 from dropbench.harness.trials.task import spec_of
-from dropbench.harness.trials.trial import Trial, TrialRequest
+from dropbench.harness.trials.trial import SYNTHETIC, Trial, TrialRequest
+from dropbench.harness.validation import validated
+
+if TYPE_CHECKING:
+    from dropbench.harness.suites.suite import Suite
 
 Candidates = Sequence[tuple[Params, Sequence[Trial]]]
 """The values of a cell's candidates, and their trials, one per seed."""
@@ -58,30 +60,44 @@ def request_suite(suite: Suite, options: SuiteOptions, settings: Settings) -> Re
     return make_request(suite, options, cells)
 
 
-def request_configuration(fields: TrialRequest, seeds: Sequence[int], settings: Settings) -> Requested:
-    """Return the request of one configuration without a suite; errors as in `request_suite`."""
-    task = spec_of(fields.task)
-    metric = task.metrics[0]
-    row, column = spec_label(fields.regularizer, fields.params), f"{fields.model} on {fields.data}"
+def request_configuration(task: str | None, options: SuiteOptions, settings: Settings) -> Requested:
+    """Return the request of one configuration without a suite.
+
+    Raises:
+        InputError: an option is missing or given twice, fields do not fit together, or data are missing.
+    """
+    wanted = {"--task": (task,) if task else (), "--data": options.data, "--model": options.models}
+    if missing := [option for option, values in wanted.items() if not values]:
+        raise InputError(f"nothing to run: pass a SUITE (`dropbench list suites`), or {', '.join(missing)} as well")
+    wanted["--regularizer"] = options.regularizers or ("none",)
+    for option, values in wanted.items():
+        if len(values) > 1:
+            raise InputError(f"{option} {values[1]}: expected once without a SUITE: run each, or write a suite")
+    (task,), (data,), (model,), (regularizer,) = wanted.values()
+    spec = parse_spec(regularizer)
+    fields: dict[str, Any] = {
+        "task": task, "data": data, "model": model, "regularizer": spec.name, "params": spec.params,
+        "schedule": spec.schedule or "constant", "align": spec.align or "none",
+        **options.model_dump(include={"preset", "overrides", "weights"}),
+    }  # fmt: skip
+    request = validated(TrialRequest, fields, "trial")
+    metrics = tuple(spec_of(request.task).metrics)
+    row, column = spec_label(spec.name, spec.params), f"{model} on {data}"
     cell = Cell(
-        suite="", row=row, column=column, metric=metric.name, baseline=False, published=None, request=fields,
-        seeds=tuple(seeds),
+        suite="", row=row, column=column, metric=metrics[0].name, baseline=False, published=None, request=request,
+        seeds=options.seeds or (0,),
     )  # fmt: skip
-    trials = make_trials(fields, seeds, settings)
-    options = SuiteOptions(
-        preset=fields.preset, seeds=cell.seeds, data=(fields.data,), models=(fields.model,), regularizers=(row,),
-        overrides=fields.overrides, weights=fields.weights,
-    )  # fmt: skip
-    request = Request(
-        suite=Heading(title=fields.task),
-        preset=fields.preset,
+    trials = cell.trials(settings)
+    made = Request(
+        suite=Heading(title=request.task),
+        preset=options.preset,
         options=options,
         rows=(row,),
         columns=(column,),
-        metrics={task.name: task.metrics},
+        metrics={request.task: metrics},
         cells=(_requested_cell(cell, [({}, trials)], None),),
     )
-    return Requested(request, {trial.id: trial for trial in trials})
+    return Requested(made, {trial.id: trial for trial in trials})
 
 
 def published_request(suite: Suite, preset: str) -> Request:

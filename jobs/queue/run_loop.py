@@ -91,14 +91,16 @@ def run(
     Raises:
         InputError: the database or the runs folder cannot be written; running workers continue.
     """
+    searches = Searches(store, settings, requested, left_out)
+    if plan.executor == "debug":
+        return _run(store, settings, searches, plan, bar)
     with local_workers(settings, plan) as workers:
-        plan = replace(plan, will_poll=True, workers=workers)
-        return _run(store, settings, Searches(store, settings, requested, left_out), plan, bar)
+        return _run(store, settings, searches, replace(plan, workers=workers), bar)
 
 
 def _run(store: Store, settings: Settings, searches: Searches, plan: Plan, bar: type[ProgressBar]) -> RunSummary:
     left_out = searches.left_out
-    if plan.executor == "local" and plan.workers is not None:
+    if plan.workers is not None:
         known = store.states(list(searches.trials))
         unfinished = {id for id in searches.trials if id not in known or known[id].state not in FINAL_STATES}
         if new := [searches.trials[id] for id in unfinished.difference(left_out)]:  # while another core checks them

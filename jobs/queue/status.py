@@ -17,7 +17,6 @@ from dropbench.harness.files import read_tail
 from dropbench.harness.settings import Settings
 from dropbench.harness.trials.trial import TRIAL_STATES, TrialState
 from dropbench.jobs.queue.reconcile import ActiveTrial, inspect_active
-from dropbench.jobs.slurm.execution import OUT_OF_MEMORY
 
 _TAIL_BYTES = 16384
 
@@ -79,6 +78,8 @@ def render(status: Status) -> str:
 
 def explain_waiting(reasons: Iterable[str | None]) -> list[str]:
     """Return a line per cause for which the last attempts of queued trials ended, with what to do."""
+    from dropbench.jobs.slurm.execution import OUT_OF_MEMORY
+
     causes = Counter(re.sub(r" (\(|on ).*", "", reason) for reason in reasons if reason)  # without memory and node
     remedy = {OUT_OF_MEMORY: "set a larger `memory` in the profile of dropbench.toml, then "}
     return [

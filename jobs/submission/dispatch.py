@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from socket import gethostname
+from typing import TYPE_CHECKING
 
 from dropbench.db.store.rows import chunks
 from dropbench.db.store.store import BULK, Store, SubmissionRow
@@ -18,14 +19,14 @@ from dropbench.harness.errors import InputError
 from dropbench.harness.files import synced_together
 from dropbench.harness.runs.run_directory import RunDirectory, Runs
 from dropbench.harness.settings import Settings
-from dropbench.jobs.slurm import client
-from dropbench.jobs.slurm.job_states import query_jobs
-from dropbench.jobs.slurm.profile import Profile
-from dropbench.jobs.submission import executors
+from dropbench.jobs.submission.local import LocalWorkers, run_debug
 from dropbench.jobs.submission.submission import job_name, revoke, write_elements
 from dropbench.jobs.worker import process_group, retry, slots
 from dropbench.jobs.worker.attempt import remove_temp_files
 from dropbench.jobs.worker.worker import Worker
+
+if TYPE_CHECKING:
+    from dropbench.jobs.slurm.profile import Profile
 
 MAX_SEPARATE_SYNCS = 20
 """Trials whose files are synced one by one; for more, one sync of the whole file system is quicker."""
@@ -43,8 +44,8 @@ class Plan:
         throttle: maximum number of an array's jobs that run at a time; None: no limit.
         max_array_size: maximum number of jobs per array; None: the cluster's limit.
         after: id of the array that has to end before this one starts.
-        will_poll: the caller dispatches again later: leave the share of slots in use to that time.
-        workers: starts local workers; None: each dispatch makes its own.
+        workers: starts local workers of a caller that dispatches again when slots become free; None: this is the only
+            dispatch, which makes its own.
     """
 
     executor: str = "local"
@@ -54,8 +55,7 @@ class Plan:
     throttle: int | None = None
     max_array_size: int | None = None
     after: str | None = None
-    will_poll: bool = False
-    workers: executors.LocalWorkers | None = None
+    workers: LocalWorkers | None = None
 
     @property
     def max_trials_per_job(self) -> int:
@@ -86,6 +86,8 @@ def dispatch(
     """
     max_trials = len(ids)
     if plan.executor == "slurm":
+        from dropbench.jobs.slurm import client
+
         max_trials = (plan.max_array_size or client.max_array_size()) * plan.max_trials_per_job
     queued = _queued(store, settings, ids, max_trials)
     if not queued:
@@ -110,11 +112,12 @@ def _start_local(
         acquired = slots.acquire(settings.runs, submission.id, len(queued), plan.parallel)
         try:
             if acquired:
-                share = len(acquired) / min(len(queued), plan.parallel) if plan.will_poll else 1.0
+                share = len(acquired) / min(len(queued), plan.parallel) if plan.workers else 1.0
                 claimed = _claim(store, settings, queued[: math.ceil(share * len(queued))], submission)
             if claimed:
                 first = store.trials(claimed[: len(acquired)]).values()
-                share = process_group.share_of_device(plan.parallel, len(local_devices(settings.device)))
+                devices = process_group.visible_devices(settings.device)
+                share = process_group.share_of_device(plan.parallel, len(devices))
                 settings = replace(settings, threads=plan.threads, gpu_share=share)
                 kinds = store.kinds(claimed)
                 with contextlib.ExitStack() as stack:
@@ -131,14 +134,9 @@ def _start_local(
     return Dispatched(submission.id, claimed, started) if claimed else None
 
 
-def local_workers(settings: Settings, plan: Plan) -> executors.LocalWorkers:
+def local_workers(settings: Settings, plan: Plan) -> LocalWorkers:
     """Return what starts the workers of a plan on this machine."""
-    return executors.LocalWorkers(settings.runs, plan.threads, local_devices(settings.device))
-
-
-def local_devices(device: str) -> list[str]:
-    """Return the GPUs of this machine that trials with a setting `device` may use."""
-    return process_group.visible_devices() if device != "cpu" else []
+    return LocalWorkers(settings.runs, plan.threads, process_group.visible_devices(settings.device))
 
 
 def _start_debug(
@@ -151,7 +149,7 @@ def _start_debug(
     try:
         if claimed:
             store.submitted(submission.id, None)
-            executors.run_debug(_worker(replace(settings, threads=plan.threads), claimed, submission, {}))
+            run_debug(_worker(replace(settings, threads=plan.threads), claimed, submission, {}))
     finally:
         slot.close()
     return Dispatched(submission.id, claimed, 1) if claimed else None
@@ -161,6 +159,10 @@ def _start_slurm(
     store: Store, settings: Settings, queued: list[str], plan: Plan, submission: SubmissionRow, created: set[str]
 ) -> Dispatched | None:
     """Submit an array of jobs. If this process dies meanwhile, they are found by their name."""
+    from dropbench.jobs.slurm import client
+    from dropbench.jobs.slurm.array_executor import ArrayExecutor
+    from dropbench.jobs.slurm.job_states import query_jobs
+
     assert plan.profile is not None
     folder, name = Path(submission.folder), job_name(submission.id)
     # All jobs of an array exclude the same nodes, but never all nodes.
@@ -169,9 +171,7 @@ def _start_slurm(
     queued = [id for id in queued if excluded[id] == nodes]
     known = client.list_nodes(plan.profile.partition) if nodes else set()  # names in run directories may be forged
     exclude = ",".join(sorted(nodes & known)) if known - nodes else ""
-    executor = executors.ArrayExecutor(
-        folder, plan.profile, name, throttle=plan.throttle, after=plan.after, exclude=exclude
-    )
+    executor = ArrayExecutor(folder, plan.profile, name, throttle=plan.throttle, after=plan.after, exclude=exclude)
     settings = replace(settings, threads=plan.profile.cpus)
     with slots.dispatch_lock(settings.runs):
         claimed = _claim(store, settings, queued, submission, created)

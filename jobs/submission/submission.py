@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dropbench.db.store.store import SubmissionRow
 from dropbench.harness.errors import InputError
 from dropbench.harness.files import read_json, read_tail, write_json
 from dropbench.harness.settings import Settings
 from dropbench.harness.trials.trial import TrialState
-from dropbench.jobs.slurm.execution import CANCELLED, add_seconds, exit_cause
-from dropbench.jobs.slurm.job_states import JobStates, query_jobs
 from dropbench.jobs.worker import slots
-from dropbench.jobs.worker.stop_requests import STOP_FILE
-from dropbench.jobs.worker.worker import STARTED_SUFFIX
+from dropbench.jobs.worker.stop_requests import STARTED_SUFFIX, STOP_FILE
+
+if TYPE_CHECKING:
+    from dropbench.jobs.slurm.job_states import JobStates
 
 ELEMENTS_FILE = "elements.json"
 """In a submission's folder: the array element of each trial."""
@@ -67,6 +67,8 @@ class Submission:
         """
         if self.jobs is None or not self.is_alive(trial):
             return False
+        from dropbench.jobs.slurm.execution import add_seconds
+
         current = self.jobs.current.get(job_name(self.id), {}).get(self.elements.get(trial, -1))
         pending = current is not None and current.state in ("PENDING", "REQUEUED", "REQUEUE_HOLD", "CONFIGURING")
         return not pending or add_seconds(str(attempt["started_at"]), _CLOCK_SKEW_S) > self.jobs.queried_at
@@ -75,6 +77,8 @@ class Submission:
         """Return the state and the reason of a trial whose job ended before starting it; None if it is not known."""
         if self.jobs is None or trial not in self.elements or job_name(self.id) not in self.jobs.job_ids:
             return None
+        from dropbench.jobs.slurm.execution import CANCELLED
+
         job_id = f"{self.jobs.job_ids[job_name(self.id)]}_{self.elements[trial]}"
         execution = self.jobs.ended(job_name(self.id), job_id)
         if execution is None:
@@ -92,6 +96,8 @@ class Submission:
         job_id = attempt.get("job_id")
         if self.jobs is None or job_id is None:
             return None
+        from dropbench.jobs.slurm.execution import exit_cause
+
         execution = self.jobs.ended(job_name(self.id), job_id, attempt.get("started_at"))
         return exit_cause(execution, self.read_log(job_id)) if execution else None
 
@@ -104,17 +110,18 @@ def inspect_submissions(
     rows: Sequence[SubmissionRow], settings: Settings, *, with_history: bool = False
 ) -> dict[str, Submission]:
     """Look up submissions by id, with one query to SLURM for all; `with_history`: also how their jobs ended."""
-    names = [(job_name(row.id), row.job_id) for row in rows if row.executor == "slurm"]
-    jobs = query_jobs(names, with_history=with_history)
-    submissions = {}
-    for row in rows:
-        if row.executor == "slurm":
-            alive, folder = jobs.alive(job_name(row.id)), Path(row.folder)
-            elements = [file.stem.partition("_")[2] for file in folder.glob(f"*{STARTED_SUFFIX}")]
-            started = frozenset(int(element) for element in elements if element.isdigit())
-            submissions[row.id] = Submission(row.id, alive, folder, jobs, read_elements(folder), started)
-        else:
-            submissions[row.id] = Submission(row.id, slots.is_alive(settings.runs, row.id))
+    local, arrays = ([row for row in rows if (row.executor == "slurm") is on_slurm] for on_slurm in (False, True))
+    submissions = {row.id: Submission(row.id, slots.is_alive(settings.runs, row.id)) for row in local}
+    if not arrays:
+        return submissions
+    from dropbench.jobs.slurm.job_states import query_jobs
+
+    jobs = query_jobs([(job_name(row.id), row.job_id) for row in arrays], with_history=with_history)
+    for row in arrays:
+        alive, folder = jobs.alive(job_name(row.id)), Path(row.folder)
+        elements = [file.stem.partition("_")[2] for file in folder.glob(f"*{STARTED_SUFFIX}")]
+        started = frozenset(int(element) for element in elements if element.isdigit())
+        submissions[row.id] = Submission(row.id, alive, folder, jobs, read_elements(folder), started)
     return submissions
 
 

@@ -10,8 +10,8 @@ from dropbench.db.store.store import Store
 from dropbench.harness.errors import count_of
 from dropbench.harness.settings import Settings
 from dropbench.jobs.slurm import client
+from dropbench.jobs.slurm.array_executor import ArrayExecutor
 from dropbench.jobs.slurm.profile import FILE, Profile, load_profile, load_profiles
-from dropbench.jobs.submission import executors
 from dropbench.jobs.submission.dispatch import Plan, dispatch
 from dropbench.jobs.worker import slots
 
@@ -155,7 +155,7 @@ def preview(settings: Settings, ids: Sequence[str], plan: Plan) -> str:
         folder = slots.jobs_folder(settings.runs).absolute() / "dry-run"
         jobs = -(-len(ids) // plan.max_trials_per_job)
         max_array_size = client.max_array_size()
-        executor = executors.ArrayExecutor(folder, plan.profile, "dropbench", throttle=plan.throttle, after=plan.after)
+        executor = ArrayExecutor(folder, plan.profile, "dropbench", throttle=plan.throttle, after=plan.after)
         counts = f"{trials} in {count_of(jobs, 'job')}, {count_of(-(-jobs // max_array_size), 'array')}"
         hours = f"at most {jobs * plan.profile.gpu_hours:.1f} GPU-hours"
         return f"{executor.script(min(jobs, max_array_size))}\n# {counts}; {hours}"

@@ -17,7 +17,6 @@ from dropbench.jobs.worker.stop_requests import StopRequests
 _POLL_INTERVAL_S = 0.1
 
 _LIBRARIES = (
-    "submitit",
     "dropbench.harness.trials.plugins",
     "dropbench.harness.training.engine",
     "dropbench.jobs.worker.worker",

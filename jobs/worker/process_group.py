@@ -97,8 +97,10 @@ class ProcessGroup:
         return messages[0]
 
 
-def visible_devices() -> list[str]:
-    """Return the GPUs that this process may use, as named in `CUDA_VISIBLE_DEVICES`, without importing torch."""
+def visible_devices(device: str = "auto") -> list[str]:
+    """Return the GPUs that a setting `device` may use here, as in `CUDA_VISIBLE_DEVICES`, without importing torch."""
+    if device == "cpu":
+        return []
     variable = os.environ.get("CUDA_VISIBLE_DEVICES")
     if variable is not None:
         names = [name.strip() for name in variable.split(",")]

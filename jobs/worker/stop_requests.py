@@ -12,6 +12,9 @@ from dropbench.harness.runs.run_directory import RunDirectory
 STOP_FILE = "stop"
 """A file of this name in a submission's folder asks its workers to write a checkpoint and exit."""
 
+STARTED_SUFFIX = ".began"
+"""A file ``<job id>.began`` in a submission's folder: the job has reached its worker."""
+
 PREEMPTION_SIGNAL = signal.SIGUSR2
 """The signal by which Submitit announces a time limit or a preemption."""
 

@@ -11,7 +11,10 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from submitit import JobEnvironment
+from submitit.core.utils import DelayedSubmission
 
 from dropbench.harness.clock import utc_now_iso
 from dropbench.harness.errors import InputError, Interrupted
@@ -24,13 +27,7 @@ from dropbench.jobs.worker.attempt import Attempt, finalize_dead, open_log, remo
 from dropbench.jobs.worker.forked import import_libraries, run_side_by_side
 from dropbench.jobs.worker.longest_first import LongestFirst
 from dropbench.jobs.worker.process_group import ProcessGroup, share_of_device, visible_devices
-from dropbench.jobs.worker.stop_requests import StopRequests
-
-if TYPE_CHECKING:
-    from submitit.core.utils import DelayedSubmission
-
-STARTED_SUFFIX = ".began"
-"""A file ``<job id>.began`` in a submission's folder: the job has reached its worker."""
+from dropbench.jobs.worker.stop_requests import STARTED_SUFFIX, StopRequests
 
 _POLL_INTERVAL_S = 1.0
 
@@ -72,8 +69,6 @@ class Worker:
 
     def checkpoint(self) -> DelayedSubmission:
         """Return what Submitit requeues: the same worker, as all state is in the run directories."""
-        from submitit.core.utils import DelayedSubmission
-
         return DelayedSubmission(self)
 
     def run_trials(self) -> None:
@@ -110,7 +105,7 @@ class Worker:
 
     def run_side_by_side(self, settings: Settings, stop_requests: StopRequests) -> None:
         """Run the list in several processes, each of which runs the next available trial."""
-        devices, count = visible_devices() if settings.device != "cpu" else [], self.trials_at_a_time
+        devices, count = visible_devices(settings.device), self.trials_at_a_time
         settings = replace(settings, gpu_share=share_of_device(count, len(devices)))
         if not devices:
             with contextlib.suppress(InputError):  # reported for its trial
@@ -266,8 +261,6 @@ def _redirect_output(directory: RunDirectory, number: int) -> Iterator[None]:
 
 
 def _job_id() -> str | None:
-    from submitit import JobEnvironment
-
     try:
         return JobEnvironment().job_id
     except RuntimeError:  # not in a job

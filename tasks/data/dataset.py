@@ -15,11 +15,11 @@ from pydantic import AfterValidator, Field
 from dropbench.harness.errors import InputError
 from dropbench.harness.files import read_yaml
 from dropbench.harness.registry import Entry, Registry
+from dropbench.harness.trials.trial import SYNTHETIC
 from dropbench.harness.validation import StrictModel, validated
 
 SPLIT_SEED = 2019
 """The seed of splits that a data set does not have, unless the recipe has another, `seed_splits`."""
-SYNTHETIC = "-synthetic"
 LABELED = re.compile(rf"([^:]+):(\w[\w.-]*)(?<!{SYNTHETIC})")
 """A set of the user's with a label: the name of the set whose format it has, a colon, the label."""
 Unit = Literal["rows", "tokens"]

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from dropbench.harness.errors import InputError
 from dropbench.harness.settings import Settings
-from dropbench.tasks.data.card import describe
-from dropbench.tasks.data.dataset import DATASETS, LABELED, SPLIT_SEED, SYNTHETIC, Dataset, Layout
+from dropbench.harness.trials.trial import SYNTHETIC
+from dropbench.tasks.data.dataset import DATASETS, LABELED, SPLIT_SEED, Dataset, Layout
 from dropbench.tasks.data.fingerprint import fingerprint
 from dropbench.tasks.data.synthetic_cache import ensure_synthetic
 
@@ -82,6 +82,8 @@ def locate(name: str, root: Path | None = None, folders: Mapping[str, Path] | No
     if folder is None:
         folder = ensure_synthetic(dataset) if name.endswith(SYNTHETIC) else default_folder(dataset, root)
     if dataset.card:
+        from dropbench.tasks.data.card import describe
+
         dataset, _, _ = describe(dataset, folder)
     match = nearest_layout(dataset, folder)
     if match.missing:

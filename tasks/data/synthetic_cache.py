@@ -16,7 +16,8 @@ from dropbench.harness.errors import InputError
 from dropbench.harness.files import cache_folder as user_cache_folder
 from dropbench.harness.registry import load_for
 from dropbench.harness.trials.plugins import plugin_digests
-from dropbench.tasks.data.dataset import DATASETS, SYNTHETIC, Dataset
+from dropbench.harness.trials.trial import SYNTHETIC
+from dropbench.tasks.data.dataset import DATASETS, Dataset
 
 SEED = 1
 # Part of the folder's name. Raise it when the written files change.

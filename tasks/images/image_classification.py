@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -15,17 +15,17 @@ from dropbench.adapters.vision.image_weights import load_image_weights
 from dropbench.harness.errors import InputError
 from dropbench.harness.models.catalog import MODELS
 from dropbench.harness.predictions.schema import content_id
-from dropbench.harness.trials.sample_view import SampleView
 from dropbench.harness.trials.task import Split
 from dropbench.harness.trials.trial import Trial
 from dropbench.tasks.classifier import Classifier
 from dropbench.tasks.data.classification import ImageClassificationData
 from dropbench.tasks.data.fingerprint import fingerprint
-from dropbench.tasks.data.images.label_maps import LabelMaps, locate_maps
 from dropbench.tasks.images import augmentation
 from dropbench.tasks.images.spec import ImageClassificationSpec, ImageRecipe
-from dropbench.tasks.images.token_labels import LabelMapViews, token_label_loss
 from dropbench.tasks.preset_task import resolve_data
+
+if TYPE_CHECKING:
+    from dropbench.harness.trials.sample_view import SampleView
 
 
 class ImageClassification(Classifier, ImageClassificationSpec):
@@ -60,6 +60,9 @@ class ImageClassification(Classifier, ImageClassificationSpec):
         self.labels = {name: torch.as_tensor(split.labels) for name, split in self.splits.items()}
         self.views = None
         if self.recipe.token_labels == "maps":
+            from dropbench.tasks.data.images.label_maps import LabelMaps, locate_maps
+            from dropbench.tasks.images.token_labels import LabelMapViews
+
             folder = locate_maps(resolve_data(self.trial, self.settings))
             if fingerprint(folder, [folder]) != self.recipe.token_maps_fingerprint:
                 raise InputError(f"the label maps in {folder} have changed since the trial was made")
@@ -134,11 +137,15 @@ class ImageClassification(Classifier, ImageClassificationSpec):
         """Return the input image before normalization, with its class."""
         image = self.fit(torch.from_numpy(self.splits[split].images[index]), training=False)
         label = self.classes[int(self.labels[split][index])]
+        from dropbench.harness.trials.sample_view import SampleView
+
         return SampleView(label, image=image.permute(1, 2, 0).numpy())
 
     def loss_and_logits(self, model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
         """Return the cross entropy, including that of the tokens if they have labels, and the logits (B, classes)."""
         if self.recipe.token_labels is not None:
             images, labels = batch
+            from dropbench.tasks.images.token_labels import token_label_loss
+
             return token_label_loss(model, images, labels, self.grid, len(self.classes), self.recipe)
         return super().loss_and_logits(model, batch)

@@ -101,6 +101,17 @@ def family(request: pytest.FixtureRequest) -> Family:
     return FAMILIES[request.param]
 
 
+few = pytest.mark.parametrize(
+    "family",
+    [
+        "torch-encoder", "timm-vit", "timm-swin", "timm-volo", "transformers-bert", "transformers-t5",
+        "fairseq-translation", "t2t-vit-digits", "text-transformer", "mixture-of-experts",
+    ],
+    indirect=True,
+)  # fmt: skip
+"""Families that together have each way in which an adapter finds layers and replaces attention."""
+
+
 def supports(family: Family, name: str) -> bool:
     """Return whether a family has a site of the kind that a method needs."""
     if METHODS[name] in ("tokens", "embedding"):
@@ -158,8 +169,6 @@ def test_skipping_every_layer_leaves_the_hidden_states_of_the_first(family: Fami
             stacks.setdefault(name.rpartition(".")[0], []).append(x)
     for states in stacks.values():
         assert all(torch.equal(state, states[0]) for state in states)
-    skipped_again = family.run(model)
-    torch.testing.assert_close(skipped_again, out, atol=TOLERANCE, rtol=TOLERANCE)
 
 
 @methods([*METHODS], lambda family, name: [(family.library, name)], supported=False)
@@ -168,7 +177,7 @@ def test_a_method_without_a_site_is_refused(family: Family, model: nn.Module, na
         bind(model, name)
 
 
-@methods([*METHODS], lambda family, name: [(family.library, name), (family.name, METHODS[name])])
+@methods([*METHODS], lambda family, name: [(family.library, METHODS[name]), (family.name, METHODS[name]), name])
 def test_a_method_trains_with_finite_gradients_and_is_removed(family: Family, model: nn.Module, name: str) -> None:
     keys = list(model.state_dict())
     plain = family.run(model.train()).detach()
@@ -207,19 +216,7 @@ def test_a_method_trains_with_finite_gradients_and_is_removed(family: Family, mo
     assert all(site.regularizer is None for site in sites(model))
 
 
-@methods(
-    ["stochastic-depth", "hiddencut", "dropdim", "token-dropout", "patchdropout", "layerdrop", "mixout"],
-    lambda family, name: [(family.library, name), family.name],
-)
-def test_ratio_0_equals_none(family: Family, model: nn.Module, name: str) -> None:
-    model.train()
-    state = {key: value.clone() for key, value in model.state_dict().items()}
-    plain = family.run(model)
-    model.load_state_dict(state)
-    bind(model, name, ratio=0.0)
-    assert torch.equal(family.run(model), plain)
-
-
+@few
 def test_copies_and_pickles_are_independent(family: Family, model: nn.Module) -> None:
     model.train()
     bind(model, "stochastic-depth", ratio=0.5)
@@ -235,6 +232,7 @@ def test_copies_and_pickles_are_independent(family: Family, model: nn.Module) ->
         bind(model, "stochastic-depth", ratio=0.5)
 
 
+@few
 def test_weights_and_attention_are_regularized_together_and_restored(family: Family, model: nn.Module) -> None:
     classes = [type(module) for module in model.modules()]
     with torch.no_grad():
@@ -249,6 +247,7 @@ def test_weights_and_attention_are_regularized_together_and_restored(family: Fam
     assert [type(module) for module in model.modules()] == classes
 
 
+@few
 def test_an_excluded_output_leaves_the_attention_of_its_module_regularized(family: Family, model: nn.Module) -> None:
     report = bind(
         model, "dropkey+stochastic-depth", kinds=("encoder-self", "decoder-self", "cross", "outlook", "feed-forward")

@@ -12,16 +12,7 @@ import pytest
 import torch
 
 from dropbench.adapters.weights import mmengine_checkpoint
-
-
-class TouchesAFile:
-    """A hostile pickle that creates a file when it is loaded."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Path.touch, (self.path,)
+from tests.damage import TouchesAFile
 
 
 @pytest.fixture

@@ -86,9 +86,13 @@ class Chaos:
         attempts = [directory.attempts()[-1] for directory in self.place.running()]
         return int(self.draw.choice(attempts)["pid"]) if attempts else None
 
-    def job(self, state: str = "RUNNING") -> str | None:
+    def with_job(self, *command: str, state: str = "RUNNING") -> bool:
+        """Run a command of SLURM, which ends with a job's id, on a random job in this state."""
         jobs = self.cluster.run("squeue", "--noheader", "--array", f"--states={state}", "--format=%i").split()
-        return self.draw.choice(jobs) if jobs else None
+        if jobs:
+            *words, last = command
+            self.cluster.run(*words, last + self.draw.choice(jobs))
+        return bool(jobs)
 
     def kill(self) -> bool:
         pid = self.worker()
@@ -104,16 +108,13 @@ class Chaos:
         return pid is not None
 
     def requeue(self) -> bool:
-        job = self.job()
-        return job is not None and bool(self.cluster.run("scontrol", "requeue", job) or True)
+        return self.with_job("scontrol", "requeue", "")
 
     def cancel(self) -> bool:
-        job = self.job()
-        return job is not None and bool(self.cluster.run("scancel", job) or True)
+        return self.with_job("scancel", "")
 
     def cancel_what_waits(self) -> bool:
-        job = self.job("PENDING")
-        return job is not None and bool(self.cluster.run("scancel", job) or True)
+        return self.with_job("scancel", "", state="PENDING")
 
     def preempt(self) -> bool:
         urgent = ["--partition=high", "--nodes=1", "--exclusive", "--wrap=sleep 2"]
@@ -121,8 +122,7 @@ class Chaos:
         return True
 
     def time_limit(self) -> bool:
-        job = self.job()
-        return job is not None and bool(self.cluster.run("scontrol", "update", f"jobid={job}", "timelimit=1") or True)
+        return self.with_job("scontrol", "update", "timelimit=1", "jobid=")
 
     def lose_node(self) -> bool:
         return self._node(self.cluster.lose_node)
@@ -232,8 +232,7 @@ def run(cluster: Cluster, folder: Path, expected: dict[str, Any], arguments: arg
     place = ClusterPlace(folder, cluster)
     place.pause.write_text(PAUSE)
     (folder / "many.yaml").write_text(SUITE)
-    done = place.call("enqueue", "many.yaml", f"--seeds={arguments.trials}")
-    assert done.returncode == 0, done.stderr
+    place.ok("enqueue", "many.yaml", f"--seeds={arguments.trials}")
     chaos = Chaos(place, random.Random(arguments.seed))
     begin = time.monotonic()
     quiet = begin + 60 * arguments.minutes
@@ -259,7 +258,7 @@ def run(cluster: Cluster, folder: Path, expected: dict[str, Any], arguments: arg
         if now > quiet + END_TIMEOUT_S:
             break
     time.sleep(2)
-    assert place.call("status").returncode == 0
+    place.ok("status")
     wrong = problems(place, expected)
     attempts = [attempt for all in place.attempts().values() for attempt in all]
     print(f"{sum(chaos.struck.values())} faults: {dict(sorted(chaos.struck.items()))}")

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from tests.cluster.conftest import ClusterPlace
-from tests.jobs.workplace import Workplace
+from tests.jobs.workplace import HEAD, Workplace
 
-SUITE = """
-title: Many trials
-source: chaos
-metric: accuracy
-trial: {task: tiny, data: tiny, model: tiny}
-columns: [{label: Tiny}]
-rows:
-  - {label: none, trial: {regularizer: none}}
-presets:
-  mini: {seeds: 200, overrides: {steps: 60, model.dropout: 0.0}}
+SUITE = f"""{HEAD}
+rows: [{{label: none, trial: {{regularizer: none}}}}]
+presets: {{mini: {{seeds: 200, overrides: {{steps: 60, model.dropout: 0.0}}}}}}
 """
 
 
@@ -28,14 +19,7 @@ def undisturbed(folder: Path, trials: int) -> dict[str, Any]:
     """Train the suite on this machine without faults; return the metrics of all trials by id."""
     place = Workplace(folder)
     (folder / "many.yaml").write_text(SUITE)
-    done = subprocess.run(
-        [sys.executable, "-m", "dropbench.harness.cli.main", "run", "many.yaml", f"--seeds={trials}"],
-        cwd=folder,
-        env=place.environment,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+    place.ok("run", "many.yaml", f"--seeds={trials}", fresh=True)
     return {directory.id: (directory.result() or {})["metrics"] for directory in place.directories()}
 
 

@@ -12,7 +12,6 @@ import shutil
 import signal
 import socket
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,32 +45,21 @@ def unusable() -> str | None:
     return None if own.startswith("127.") else f"{socket.gethostname()} resolves to {own}, expected 127.x"
 
 
-@dataclass
 class Cluster:
-    """A cluster in `folder`. The fixture calls `start` and `stop`; the other methods cause faults.
+    """A cluster of four nodes in `folder`. The fixture calls `start` and `stop`; the other methods cause faults.
 
     Attributes:
-        folder: the folder of all its files; its path is short.
-        nodes: number of nodes, which are called node1, node2, …
-        cpus: CPUs that each node claims to have.
-        memory: memory that each node claims to have, in MB.
-        gpus: GPUs that each node claims to have; they are mere device files.
-        cgroup: whether the kernel limits memory, not SLURM by polling.
-        more: lines for slurm.conf.
+        folder: the folder of all its files.
+        names: the names of the nodes.
     """
 
-    folder: Path
-    nodes: int = 4
-    cpus: int = 4
-    memory: int = 4000
-    gpus: int = 2
-    cgroup: bool = False
-    more: tuple[str, ...] = ()
+    names = ("node1", "node2", "node3", "node4")
 
-    def __post_init__(self) -> None:
-        assert len(str(self.folder)) <= MAX_PATH_LENGTH, self.folder
+    def __init__(self, folder: Path) -> None:
+        assert len(str(folder)) <= MAX_PATH_LENGTH, folder
+        self.folder = folder
         self.conf = self.folder / "slurm.conf"
-        self.port = free_ports(20 + self.nodes)
+        self.port = free_ports(20 + len(self.names))
         self.environment = {
             **os.environ,
             "SLURM_CONF": str(self.conf),
@@ -81,7 +69,7 @@ class Cluster:
 
     def start(self) -> None:
         """Start all daemons until the nodes wait for jobs, in about ten seconds."""
-        for name in ("bin", "dev", "log", "munge", "run", "spool", "state"):
+        for name in ("bin", "log", "munge", "run", "spool", "state"):
             (self.folder / name).mkdir(parents=True)
         self._configure()
         (self.folder / "munge/key").write_bytes(os.urandom(128))
@@ -115,11 +103,6 @@ class Cluster:
             self.database.terminate()
             self.database.wait(PATIENCE)
         self._end("munged")  # which writes its seed before it ends
-
-    @property
-    def names(self) -> list[str]:
-        """The names of the nodes."""
-        return [f"node{number}" for number in range(1, self.nodes + 1)]
 
     def run(self, *command: str, check: bool = True) -> str:
         """Run one of SLURM's programs and return its standard output."""
@@ -187,14 +170,8 @@ class Cluster:
         wait(ready, "the nodes")
 
     def _configure(self) -> None:
-        for number in range(self.gpus):
-            # SLURM allocates devices only.
-            os.mknod(self.folder / f"dev/gpu{number}", 0o20666, os.makedev(1, 3))
         self.conf.write_text("\n".join(slurm_conf(self, _host())) + "\n")
-        gres = f"NodeName=node[1-{self.nodes}] Name=gpu File={self.folder}/dev/gpu[0-{self.gpus - 1}]"
-        (self.folder / "gres.conf").write_text(f"AutoDetect=off\n{gres}\n")
-        limits = [f"{name}={'yes' if self.cgroup else 'no'}" for name in ("ConstrainRAMSpace", "ConstrainSwapSpace")]
-        lines = ["CgroupPlugin=cgroup/v1", "CgroupAutomount=no", "ConstrainCores=no", "AllowedSwapSpace=0", *limits]
+        lines = ["CgroupPlugin=cgroup/v1", "CgroupAutomount=no", "ConstrainCores=no", "ConstrainRAMSpace=no"]
         (self.folder / "cgroup.conf").write_text("\n".join(lines) + "\n")
         file = self.folder / "slurmdbd.conf"
         file.write_text(

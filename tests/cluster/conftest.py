@@ -18,92 +18,29 @@ from dropbench.db.store.store import open_store
 from dropbench.harness.runs.run_directory import RunDirectory
 from dropbench.jobs.queue.status import read_status
 from tests.cluster.cluster import Cluster, unusable
-from tests.jobs.workplace import Workplace
+from tests.jobs.workplace import HEAD, Workplace
 from tests.patience import wait
 
-PROFILE = """
-[profiles.default]
-partition = "main"
-time = 5
-memory = 0.9
-signal_delay = 10
+COMMON = {"partition": "main", "time": 5, "memory": 0.9}
+FOUR = {**COMMON, "trials_at_a_time": 4, "memory": 3.6}
+PROFILES: dict[str, dict[str, Any]] = {
+    "default": {**COMMON, "signal_delay": 10},
+    "packed": {**COMMON, "signal_delay": 10, "trials_per_job": 5},
+    "abrupt": {**COMMON, "partition": "abrupt"},
+    "low": {**COMMON, "partition": "low", "signal_delay": 10},
+    "short": {**COMMON, "signal_delay": 25},
+    "pair": {**COMMON, "tasks": 2, "memory": 1.8},
+    "four": {**FOUR, "signal_delay": 10},
+    "short_four": {**FOUR, "signal_delay": 25},
+    # SLURM counts a worker twice while it starts a program.
+    "few": {**COMMON, "partition": "few", "memory": 1.2},
+    "broken": {"setup": ["echo module: no such thing >&2", "exit 3"]},
+}
 
-[profiles.packed]
-partition = "main"
-time = 5
-memory = 0.9
-signal_delay = 10
-trials_per_job = 5
-
-[profiles.abrupt]
-partition = "abrupt"
-time = 5
-memory = 0.9
-
-[profiles.low]
-partition = "low"
-time = 5
-memory = 0.9
-signal_delay = 10
-
-[profiles.short]
-partition = "main"
-time = 5
-memory = 0.9
-signal_delay = 25
-
-[profiles.pair]
-partition = "main"
-tasks = 2
-time = 5
-memory = 1.8
-
-[profiles.four]
-partition = "main"
-trials_at_a_time = 4
-time = 5
-memory = 3.6
-signal_delay = 10
-
-[profiles.short_four]
-partition = "main"
-trials_at_a_time = 4
-time = 5
-memory = 3.6
-signal_delay = 25
-
-[profiles.low_four]
-partition = "low"
-trials_at_a_time = 4
-time = 5
-memory = 3.6
-signal_delay = 10
-
-[profiles.few]
-partition = "few"
-time = 5
-memory = 1.2  # SLURM counts a worker twice while it starts a program
-
-[profiles.nowhere]
-partition = "nowhere"
-
-[profiles.broken]
-setup = ["echo module: no such thing >&2", "exit 3"]
+LONE = f"""{HEAD}
+rows: [{{label: dropkey, trial: {{regularizer: dropkey, params: {{ratio: 0.3}}}}}}]
+presets: {{mini: {{seeds: 1, overrides: {{steps: 300}}}}}}
 """
-
-LONE = """
-title: One trial
-source: these tests
-metric: accuracy
-trial: {task: tiny, data: tiny, model: tiny}
-columns: [{label: Tiny}]
-rows:
-  - {label: dropkey, trial: {regularizer: dropkey, params: {ratio: 0.3}}}
-presets:
-  mini: {seeds: 1, overrides: {steps: 300}}
-"""
-
-
 EXACT = LONE.replace("{regularizer: dropkey, params: {ratio: 0.3}}", "{regularizer: none}").replace(
     "{steps: 300}", "{steps: 300, model.dropout: 0.0}"
 )
@@ -124,7 +61,11 @@ class ClusterPlace(Workplace):
         super().__init__(folder)
         self.cluster = cluster
         self.environment |= {name: cluster.environment[name] for name in ("PATH", "SLURM_CONF")}
-        (folder / "dropbench.toml").write_text(PROFILE)
+        tables = (
+            "\n".join([f"[profiles.{name}]", *(f"{key} = {json.dumps(value)}" for key, value in profile.items()), ""])
+            for name, profile in PROFILES.items()
+        )
+        (folder / "dropbench.toml").write_text("\n".join(tables))
         for name, text in SUITES.items():
             (folder / name).write_text(text)
 
@@ -132,13 +73,12 @@ class ClusterPlace(Workplace):
         """Enqueue a suite and submit it, by two command lines that end at once."""
         number = [f"--seeds={seeds}"] if seeds else []
         for words in (["enqueue", suite, *number], ["submit", "--executor=slurm", f"--profile={profile}", *more]):
-            done = self.call(*words)
-            assert done.returncode == 0, done.stderr
+            self.ok(*words)
 
-    def lone(self, profile: str = "default", pause: float = 0.2) -> RunDirectory:
+    def lone(self, profile: str = "default", pause: float = 0.2, suite: str = "lone.yaml") -> RunDirectory:
         """Submit one trial that takes a while, and return when it is training, some steps after its start."""
         self.pause.write_text(str(pause))
-        self.submit("lone.yaml", "--checkpoint-seconds=0.5", profile=profile)
+        self.submit(suite, "--checkpoint-seconds=0.5", profile=profile)
         return self.training()
 
     def training(self, attempts: int = 1) -> RunDirectory:
@@ -160,8 +100,7 @@ class ClusterPlace(Workplace):
 
     def status(self) -> dict[str, Any]:
         """Return the status that a new process reports."""
-        done = self.call("status", "--json", fresh=True)
-        assert done.returncode == 0, done.stderr
+        done = self.ok("status", "--json", fresh=True)
         status: dict[str, Any] = json.loads(done.stdout)
         return status
 
@@ -179,7 +118,7 @@ class ClusterPlace(Workplace):
             return None if status["submitted"] + status["running"] else status
 
         status: dict[str, Any] = wait(idle_status, "the end of all trials", pause=0.2)
-        assert self.call("status").returncode == 0
+        self.ok("status")
         collected = self.status()
         assert {**collected, "as_of": ""} == {**status, "as_of": ""}, "status and collect disagree"
         return status
@@ -197,13 +136,13 @@ def removed(folder: Path) -> bool:
 
 
 @contextlib.contextmanager
-def running(**options: Any) -> Iterator[Cluster]:
+def running() -> Iterator[Cluster]:
     """Run a cluster while the context lasts; skip the test if this machine cannot run one."""
     reason = unusable()
     if reason is not None:
         pytest.skip(reason)
     folder = Path(mkdtemp(prefix="slurm-", dir="/tmp"))  # it contains sockets: its path is short
-    cluster = Cluster(folder, **options)
+    cluster = Cluster(folder)
     try:
         cluster.start()
         yield cluster
@@ -234,6 +173,5 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str,
     place = Workplace(tmp_path_factory.mktemp("undisturbed"))
     for name, text in SUITES.items():
         (place.folder / name).write_text(text)
-        done = place.call("run", name)
-        assert done.returncode == 0, done.stderr
+        place.ok("run", name)
     return {directory.id: (directory.result() or {})["metrics"] for directory in place.directories()}

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dropbench.jobs.submission.submission import job_name
+import pytest
+
+from dropbench.harness.runs.run_directory import RunDirectory
 from tests.cluster.conftest import ClusterPlace
-
-if TYPE_CHECKING:
-    from dropbench.harness.runs.run_directory import RunDirectory
-
 
 Metrics = dict[str, dict[str, Any]]
 
@@ -26,6 +24,13 @@ def check(place: ClusterPlace, directory: RunDirectory, undisturbed: Metrics, *s
     rows = place.call("results", "--json").stdout
     assert '"state": "succeeded"' in rows
     return attempts
+
+
+def check_close(directory: RunDirectory, undisturbed: Metrics) -> None:
+    """Assert that a trial ended once, with the metrics of whole micro-batches in one process but for rounding."""
+    metrics = (directory.result() or {})["metrics"]
+    assert metrics == pytest.approx(undisturbed[directory.id], rel=1e-5)
+    assert len([event for event in directory.events() if event["event"] == "end"]) == 1
 
 
 def worker(directory: RunDirectory) -> int:
@@ -50,12 +55,3 @@ def reason(place: ClusterPlace) -> str:
     with open_store(place.database) as store:
         (row,) = store.states().values()
     return row.reason or ""
-
-
-def name(place: ClusterPlace) -> str:
-    """Return the name of the only submission's jobs."""
-    from dropbench.db.store.store import open_store
-
-    with open_store(place.database) as store:
-        (submission,) = store.open_submissions()
-    return job_name(submission.id)

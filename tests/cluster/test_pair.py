@@ -6,36 +6,27 @@ import contextlib
 import os
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from dropbench.harness.runs.run_directory import RunDirectory
+from tests.cluster.fault_checks import Metrics, check_close
 from tests.patience import wait
 
 if TYPE_CHECKING:
     from tests.cluster.conftest import ClusterPlace
-
-Metrics = dict[str, dict[str, Any]]
-
-
-def check(directory: RunDirectory, undisturbed: Metrics) -> None:
-    """Assert that the metrics are those of one process with the same effective batch."""
-    metrics = (directory.result() or {})["metrics"]
-    assert metrics == pytest.approx(undisturbed[directory.id], rel=1e-5)
-    assert len([event for event in directory.events() if event["event"] == "end"]) == 1
 
 
 def test_two_processes_give_the_result_of_one(clustered: ClusterPlace, undisturbed: Metrics) -> None:
     clustered.submit("exact.yaml", profile="pair")
     assert clustered.ended()["succeeded"] == 1
     (directory,) = clustered.directories()
-    check(directory, undisturbed)
+    check_close(directory, undisturbed)
     (attempt,) = directory.attempts()
     assert (attempt["state"], attempt["cpus"]) == ("succeeded", 2)
     separate = {"DROPBENCH_RUNS": "alone", "DROPBENCH_DB": "sqlite:///alone.db"}
-    alone = clustered.call("run", "exact.yaml", env={**clustered.environment, **separate})
-    assert alone.returncode == 0, alone.stderr
+    clustered.ok("run", "exact.yaml", env={**clustered.environment, **separate})
     losses = [directory.events(), RunDirectory(clustered.folder / "alone" / directory.id).events()]
     pair, single = ([event["loss"] for event in events if event["event"] == "train"] for events in losses)
     assert pair == pytest.approx(single, rel=1e-5)
@@ -43,29 +34,25 @@ def test_two_processes_give_the_result_of_one(clustered: ClusterPlace, undisturb
 
 
 def test_both_processes_stop_and_resume_together(clustered: ClusterPlace, undisturbed: Metrics) -> None:
-    clustered.pause.write_text("0.2")
-    clustered.submit("exact.yaml", "--checkpoint-seconds=0.5", profile="pair")
-    directory = clustered.training()
+    directory = clustered.lone("pair", suite="exact.yaml")
     clustered.cluster.run("scontrol", "requeue", str(directory.attempts()[-1]["job_id"]))
     wait(lambda: len(directory.attempts()) == 2, "the second attempt")
     assert clustered.finish()["succeeded"] == 1
-    check(directory, undisturbed)
+    check_close(directory, undisturbed)
     assert [attempt["state"] for attempt in directory.attempts()] == ["interrupted", "succeeded"]
 
 
 def test_if_one_process_dies_the_other_does_not_wait_forever(clustered: ClusterPlace, undisturbed: Metrics) -> None:
-    clustered.pause.write_text("0.2")
-    clustered.submit("exact.yaml", "--checkpoint-seconds=0.5", profile="pair")
-    directory = clustered.training()
+    directory = clustered.lone("pair", suite="exact.yaml")
     first = int(directory.attempts()[-1]["pid"])
     (second,) = (pid for pid in _processes(clustered) if pid != first)
     os.kill(second, signal.SIGKILL)
     status = clustered.finish()
     assert status["queued"] + status["failed"] == 1, directory.attempts()
-    assert clustered.call("retry", "failed").returncode == 0
-    assert clustered.call("submit", "--executor=slurm", "--profile=pair").returncode == 0
+    clustered.ok("retry", "failed")
+    clustered.ok("submit", "--executor=slurm", "--profile=pair")
     assert clustered.ended()["succeeded"] == 1
-    check(directory, undisturbed)
+    check_close(directory, undisturbed)
 
 
 def _processes(clustered: ClusterPlace) -> list[int]:

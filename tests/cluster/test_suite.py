@@ -39,16 +39,5 @@ def test_forty_trials_as_one_array_with_a_throttle(clustered: ClusterPlace) -> N
     assert len({job.partition("_")[0] for job in jobs}) == 1, "one array"
     again = clustered.call("submit", "--executor=slurm")
     assert "Nothing is queued" in again.stdout
-    assert clustered.call("run", "tiny.yaml", "--seeds=20").returncode == 0
+    clustered.ok("run", "tiny.yaml", "--seeds=20")
     assert Counter(len(attempts) for attempts in clustered.attempts().values()) == {1: 40}
-
-
-def test_a_cluster_needs_no_file_of_profiles(clustered: ClusterPlace) -> None:
-    """The memory that this cluster gives by default is too little for torch."""
-    (clustered.folder / "dropbench.toml").unlink()
-    assert clustered.call("enqueue", "tiny.yaml", "--preset", "one").returncode == 0
-    done = clustered.call("submit", "--executor=slurm")
-    assert done.stdout == "Submitted 2 trials to 2 jobs. Follow them with `dropbench status --watch`.\n", done.stderr
-    assert done.stderr.startswith("No dropbench.toml: each job requests the cluster's default partition, 2 GB, ")
-    assert done.stderr.count("\n") == 1
-    assert clustered.finish()["succeeded"] == 2

@@ -47,6 +47,21 @@ def commands(text: str) -> list[list[str]]:
     return [words for line in lines if (words := shlex.split(line, comments=True))]
 
 
+def run_commands(text: str, capsys: pytest.CaptureFixture[str]) -> str:
+    """Run the commands of a page in this process, and return what they print."""
+    printed, found = "", commands(text)
+    assert found
+    for words in found:
+        if words[0] in ELSEWHERE:
+            continue
+        assert words[0] == "dropbench", words
+        status = run([*words[1:], *(["--executor", "debug"] if words[1] == "run" else [])])
+        out, err = capsys.readouterr()
+        assert (status, "Traceback" in err) == (0, False), (shlex.join(words), err)
+        printed += out
+    return printed
+
+
 def test_each_task_has_a_page() -> None:
     assert {page.stem for page in PAGES[2:]} == {*TASKS}
     index = (ROOT / "docs/tasks.md").read_text(encoding="utf-8")
@@ -60,16 +75,7 @@ def test_commands_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DROPBENCH_DATA", str(tmp_path / "data"))
-    found = commands(page.read_text(encoding="utf-8"))
-    assert found
-    for words in found:
-        if words[0] in ELSEWHERE:
-            continue
-        assert words[0] == "dropbench", words
-        given = [re.sub(r"^(steps|evaluate_every)=\d+$", r"\1=1", word) for word in words[1:]]
-        given += ["--executor", "debug"] if words[1] == "run" else []
-        assert run(given) == 0, (shlex.join(words), capsys.readouterr().err)
-        assert "Traceback" not in capsys.readouterr().err
+    run_commands(re.sub(r"\b(steps|evaluate_every)=\d+", r"\1=1", page.read_text(encoding="utf-8")), capsys)
 
 
 def test_every_command_anywhere_is_one_that_there_is() -> None:

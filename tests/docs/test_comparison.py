@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import runpy
 import shlex
-import subprocess
 import sys
 from functools import partial
 from pathlib import Path
@@ -16,7 +15,7 @@ import dropbench
 from dropbench.harness.cli.main import run
 from tests.docs.test_commands import one_step
 from tests.harness.trials.test_plugins import restored
-from tests.paths import DOCS, ROOT
+from tests.paths import DOCS
 
 __all__ = ["one_step", "restored"]
 
@@ -58,31 +57,6 @@ def test_the_counts_are_those_of_the_code() -> None:
     assert [job for job, tool in BLOCKS if tool == "DropBench"] == [*TABLE]
     for job, (ours, *theirs) in TABLE.items():
         assert all(int(ours) <= int(number) for number in theirs if number != NO_CODE), job
-
-
-def test_a_cell_without_a_count_has_its_reason() -> None:
-    for section, cells in zip(SECTIONS, TABLE.values(), strict=True):
-        for tool, number in zip(TOOLS[1:], cells[1:], strict=True):
-            reason = re.search(rf"({tool}|The other tools): –, \w+", section)
-            assert (number == NO_CODE) == (reason is not None), tool
-
-
-def test_python_is_formatted(tmp_path: Path) -> None:
-    for number, (language, code) in enumerate(block for group in BLOCKS.values() for block in group):
-        if language == "python":
-            (tmp_path / f"block{number}.py").write_text(code)
-    command = [
-        sys.executable,
-        "-m",
-        "ruff",
-        "format",
-        "--check",
-        "--config",
-        str(ROOT / "pyproject.toml"),
-        str(tmp_path),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
 
 
 def test_the_code_on_models_and_tables_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import random
 import re
-import shlex
 from pathlib import Path
 
 import pytest
 
-from dropbench.harness.cli.main import run
-from tests.docs.test_commands import commands
+from tests.docs.test_commands import run_commands
 from tests.harness.trials.test_plugins import restored  # noqa: F401 - used by pytest
 from tests.paths import DOCS
 
@@ -44,7 +42,4 @@ def test_the_page_runs(sections: list[str], printed: str, tmp_path: Path, capsys
     text = "".join(SECTIONS[section] for section in sections)
     for name, content in re.findall(r"^```(?:python|yaml)\n# (\S+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
         (tmp_path / name).write_text(content)
-    for words in commands(text):
-        given = [*words[1:], *(["--executor", "debug"] if words[1] == "run" else [])]
-        assert run(given) == 0, (shlex.join(words), capsys.readouterr().err)
-    assert printed in capsys.readouterr().out
+    assert printed in run_commands(text, capsys)

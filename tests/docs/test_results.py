@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import re
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
+from docs.update_results import BLOCK, update
 from dropbench.harness.attention.reference.drop_masks import start_prob
 from tests.paths import DOCS, ROOT
 
@@ -19,18 +18,8 @@ EXAMPLES = ("88.40 ± 0.31",)
 """Numbers that show the form of a result."""
 
 
-@pytest.fixture(scope="module")
-def updating() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("update_results", DOCS / "update_results.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_each_result_has_its_command_commit_and_processor(updating: ModuleType) -> None:
-    blocks = [(page, block) for page in PAGES for block in updating.BLOCK.finditer(page.read_text(encoding="utf-8"))]
+def test_each_result_has_its_command_commit_and_processor() -> None:
+    blocks = [(page, block) for page in PAGES for block in BLOCK.finditer(page.read_text(encoding="utf-8"))]
     assert "README.md" in {page.name for page, _ in blocks}
     for _, block in blocks:
         origin = rf"`dropbench {re.escape(block[2])}` at commit `[0-9a-f]{{7,}}` on [^\n]+:\n\n```\n"
@@ -38,8 +27,8 @@ def test_each_result_has_its_command_commit_and_processor(updating: ModuleType) 
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_no_result_is_without_a_command(page: Path, updating: ModuleType) -> None:
-    rest = updating.BLOCK.sub("", page.read_text(encoding="utf-8"))
+def test_no_result_is_without_a_command(page: Path) -> None:
+    rest = BLOCK.sub("", page.read_text(encoding="utf-8"))
     for example in EXAMPLES:
         rest = rest.replace(example, "")
     assert not re.findall(r"[\d.]+ ± [\d.]+", rest)
@@ -47,11 +36,11 @@ def test_no_result_is_without_a_command(page: Path, updating: ModuleType) -> Non
 
 
 @pytest.mark.slow
-def test_results_are_replaced_by_what_the_command_prints(tmp_path: Path, updating: ModuleType) -> None:
+def test_results_are_replaced_by_what_the_command_prints(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     command = "run quickstart --regularizer none --seeds 1 --set steps=1 --set model.depth=1"
     page.write_text(f"a\n<!-- results of: dropbench {command} -->\nold\n<!-- end of results -->\nb\n")
-    updating.update([page])
+    update([page])
     text = page.read_text(encoding="utf-8")
     assert text.startswith(f"a\n<!-- results of: dropbench {command} -->\n`dropbench {command}` at commit `")
     assert "old" not in text

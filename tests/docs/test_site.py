@@ -10,7 +10,9 @@ import unicodedata
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 import dropbench
 from docs import draw_gallery
@@ -93,3 +95,16 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert "<mfrac>" in (tmp_path / "docs" / "generated" / "gallery.html").read_text(encoding="utf-8")
     reference = (tmp_path / "docs" / "api.html").read_text(encoding="utf-8")
     assert [name for name in dropbench.__all__ if f'id="dropbench.{name}"' not in reference] == []
+
+
+@pytest.mark.slow
+def test_the_pictures_are_what_the_regularizers_draw(tmp_path: Path) -> None:
+    for script, target in (("draw_masks.py", tmp_path / "masks.png"), ("draw_gallery.py", tmp_path / "generated")):
+        subprocess.run([sys.executable, DOCS / script, target], check=True, cwd=ROOT)
+    drawn = (path.relative_to(DOCS) for path in (DOCS / "generated/images/regularizers").iterdir())
+    for picture in (Path("masks.png"), *drawn):
+        with Image.open(tmp_path / picture) as new, Image.open(DOCS / picture) as old:
+            assert new.size == old.size
+            pixels = [np.asarray(image.convert("RGB"), dtype=float) for image in (new, old)]
+        # Fonts may differ by a shade; a cell that changed its color is thousands of differing pixels.
+        assert (abs(pixels[0] - pixels[1]).max(axis=-1) > 64).mean() < 0.002, picture

@@ -3,41 +3,35 @@
 from __future__ import annotations
 
 import re
-import shlex
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
 from dropbench.harness.cli.main import run
-from tests.docs.test_commands import commands, one_step
+from tests.docs.test_commands import commands, one_step, run_commands
 from tests.paths import DOCS
 
 __all__ = ["one_step"]
-PAGES = {"data.md": {"reviews/reviews.csv": "csv", "reviews/card.yaml": "yaml"}}
-"""Page → file → language of the block with its content."""
+TEXT = (DOCS / "data.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture
-def page(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Write the files of a page to the working folder; rows of csv are repeated with other texts and authors."""
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write the files of the page to the working folder; rows are repeated with other texts and authors."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DROPBENCH_DATA", str(tmp_path / "data"))
-    path: Path = DOCS / request.param
-    for name, language in PAGES[request.param].items():
-        [block] = re.findall(rf"^```{language}\n(.*?)^```$", path.read_text(), re.MULTILINE | re.DOTALL)[-1:]
-        if language == "csv":
-            header, *rows = block.splitlines()
-            rows = [f"Film {number}: {row}{number}" for number in range(20) for row in rows]
-            block = "\n".join([header, *rows])
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(block)
-    return path
+    rows, card = (re.findall(rf"^```{language}\n(.*?)^```$", TEXT, re.M | re.S)[-1] for language in ("csv", "yaml"))
+    header, *lines = rows.splitlines()
+    lines = [f"Film {number}: {line}{number}" for number in range(20) for line in lines]
+    (tmp_path / "reviews").mkdir()
+    (tmp_path / "reviews/reviews.csv").write_text("\n".join([header, *lines]))
+    (tmp_path / "reviews/card.yaml").write_text(card)
 
 
-@pytest.mark.parametrize("page", ["data.md"], indirect=True)
-def test_the_card_of_the_page_is_valid(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    [check] = [words[1:] for words in commands(page.read_text()) if words[1:3] == ["data", "check"]]
+@pytest.mark.usefixtures("files")
+def test_the_card_of_the_page_is_valid(capsys: pytest.CaptureFixture[str]) -> None:
+    [check] = [words[1:] for words in commands(TEXT) if words[1:3] == ["data", "check"]]
     assert run(check) == 0
     output = capsys.readouterr().out
     assert "csv:reviews: text-classification" in output
@@ -46,14 +40,9 @@ def test_the_card_of_the_page_is_valid(page: Path, capsys: pytest.CaptureFixture
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", list(PAGES), indirect=True)
-def test_commands_run(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = commands(page.read_text())
-    assert len(lines) >= 3
-    for words in lines:
-        executor = ["--executor", "debug"] if words[1] == "run" else []
-        assert run([*words[1:], *executor]) == 0, (shlex.join(words), capsys.readouterr().err)
-    assert "succeeded" in capsys.readouterr().out
+@pytest.mark.usefixtures("files")
+def test_commands_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "succeeded" in run_commands(TEXT, capsys)
 
 
 @pytest.mark.slow

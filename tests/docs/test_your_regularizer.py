@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import copy
 import re
-import shlex
 from pathlib import Path
 
 import pytest
 import torch
 
 from dropbench import MODELS, REGULARIZERS, Passes, regularize, set_progress
-from dropbench.harness.cli.main import run
 from dropbench.harness.regularizers.spec import build_regularizer
 from dropbench.harness.trials.plugins import load_plugins
-from tests.docs.test_commands import commands
+from tests.docs.test_commands import run_commands
 from tests.harness.trials.test_plugins import restored  # noqa: F401 - used by pytest
 from tests.paths import DOCS
 
@@ -73,9 +71,6 @@ def test_the_page_runs(
     plugins: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for words in commands(TEXT):
-        given = [*words[1:], *(["--executor", "debug"] if words[1] == "run" else [])]
-        assert run(given) == 0, (shlex.join(words), capsys.readouterr().err)
-    output = capsys.readouterr().out
+    output = run_commands(TEXT, capsys)
     assert "tokens" in output
     assert [name for name in plugins.values() if not re.search(rf"^{name} +\d", output, re.MULTILINE)] == []

@@ -16,7 +16,7 @@ from dropbench.harness.trials.result_versions import with_current_versions
 from dropbench.harness.trials.task import TASKS
 from dropbench.harness.trials.trial import Trial, TrialRequest
 from dropbench.jobs.queue.operations import enqueue
-from tests.jobs.workplace import PLUGIN, Workplace
+from tests.jobs.workplace import PLUGIN, Programs, Tiny, Workplace
 from tests.requests import requested
 
 
@@ -42,7 +42,7 @@ def place(tmp_path: Path) -> Iterator[Workplace]:
 
 
 @pytest.fixture
-def tiny() -> Iterator[Callable[..., list[Trial]]]:
+def tiny() -> Iterator[Tiny]:
     """Return a function that creates tiny trials; keyword arguments are fields of the request, for `seeds` seeds."""
     load_plugins([PLUGIN])
 
@@ -65,15 +65,20 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def queue(place: Workplace, tiny: Callable[..., list[Trial]]) -> Iterator[Store]:
-    """Return a database with four queued trials."""
-    with open_store(place.database) as store:
-        enqueue(store, place.settings, requested("tiny", *tiny(seeds=4)))
-        yield store
+def store(place: Workplace) -> Iterator[Store]:
+    with open_store(place.database) as opened:
+        yield opened
 
 
 @pytest.fixture
-def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def queue(place: Workplace, store: Store, tiny: Tiny) -> Store:
+    """Return a database with four queued trials."""
+    enqueue(store, place.settings, requested("tiny", *tiny(seeds=4)))
+    return store
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Programs:
     """Return a function that replaces all programs on PATH by shell scripts; a script of None removes one."""
     folder = tmp_path / "bin"
     folder.mkdir()

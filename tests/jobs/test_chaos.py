@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from sqlalchemy import select
@@ -25,11 +25,9 @@ from dropbench.db.schema.tables import Attempts, Configs, Memberships, Metrics, 
 from dropbench.db.store.rebuild import rebuild
 from dropbench.db.store.store import open_store
 from dropbench.jobs.worker.slots import count_workers
+from tests.jobs.workplace import Workplace
 from tests.paths import ROOT
 from tests.patience import PATIENCE, wait
-
-if TYPE_CHECKING:
-    from tests.jobs.workplace import Workplace
 
 KILLS = 20
 SUITE = os.environ.get("CHAOS_SUITE")
@@ -37,7 +35,7 @@ COMMAND = [SUITE or "tiny.yaml", *shlex.split(os.environ.get("CHAOS_ARGS", "--se
 WORKERS = ["--parallel", "2", "--checkpoint-seconds", "0.2"]
 FILES = [
     *(f"jobs/queue/{name}.py" for name in ("operations", "run_loop", "reconcile")),
-    *(f"jobs/submission/{name}.py" for name in ("dispatch", "executors")),
+    *(f"jobs/submission/{name}.py" for name in ("dispatch", "local")),
     *(f"jobs/worker/{name}.py" for name in ("slots", "attempt")),
     *(f"db/store/{name}.py" for name in ("store", "rows", "run_record")),
     "db/schema/connection.py",
@@ -55,8 +53,7 @@ def test_the_files_exist() -> None:
 def undisturbed(workplace: Callable[[Path], Workplace], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Return every row that an undisturbed run produces."""
     quiet = workplace(tmp_path_factory.mktemp("undisturbed"))
-    done = quiet.call("run", *COMMAND, "--executor", "debug")
-    assert done.returncode == 0, done.stderr
+    quiet.ok("run", *COMMAND, "--executor", "debug")
     return rows(quiet)
 
 
@@ -65,13 +62,6 @@ def dice() -> random.Random:
     seed = int(os.environ.get("CHAOS_SEED", time.time_ns() % 10**6))
     print(f"CHAOS_SEED={seed}")
     return random.Random(seed)
-
-
-def start_seconds(place: Workplace) -> float:
-    """Seconds that a process of the command line takes to start, which a busy machine multiplies."""
-    began = time.monotonic()
-    place.call("run", "--help", fresh=True)
-    return time.monotonic() - began
 
 
 @pytest.mark.slow
@@ -140,8 +130,7 @@ def check_number(place: Workplace) -> None:
 
 def check(place: Workplace, anew: Workplace, undisturbed: dict[str, Any]) -> None:
     """Finish by `dropbench run`; the database, and one rebuilt from the runs, equal those of an undisturbed run."""
-    again = place.call("run", *COMMAND, *WORKERS)
-    assert again.returncode == 0, again.stderr
+    place.ok("run", *COMMAND, *WORKERS)
     status = json.loads(place.call("status", "--json").stdout)
     ids = {row["id"] for row in undisturbed["trials"]}
     assert (status["succeeded"], sum(value for value in status.values() if isinstance(value, int))) == (

@@ -7,31 +7,40 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from dropbench.harness.runs.run_directory import RunDirectory, Runs
 from dropbench.harness.settings import Settings
+from dropbench.harness.trials.trial import Trial
 from dropbench.jobs.worker.fork_server import PROCESS_NAME
 from tests import forkserver
 from tests.paths import ROOT
 from tests.patience import PATIENCE
 
+Tiny = Callable[..., list[Trial]]
+"""The fixture `tiny`: creates trials of the tiny task."""
+Programs = Callable[..., None]
+"""The fixture `programs`: replaces the programs on PATH."""
+
 PLUGIN = Path(__file__).with_name("tiny_task.py")
-SUITE = """
+HEAD = """
 title: A tiny table
 source: these tests
 metric: accuracy
 trial: {task: tiny, data: tiny, model: tiny}
 columns: [{label: Tiny}]
+"""
+"""The beginning of a suite of tiny trials."""
+SUITE = f"""{HEAD}
 rows:
-  - {label: none, baseline: true, trial: {regularizer: none}}
-  - {label: dropkey, trial: {regularizer: dropkey, params: {ratio: 0.3}}}
+  - {{label: none, baseline: true, trial: {{regularizer: none}}}}
+  - {{label: dropkey, trial: {{regularizer: dropkey, params: {{ratio: 0.3}}}}}}
 presets:
-  mini: {seeds: 2}
-  one: {seeds: 1}
-  long: {seeds: 2, overrides: {steps: 400}}
+  mini: {{seeds: 2}}
+  one: {{seeds: 1}}
+  long: {{seeds: 2, overrides: {{steps: 400}}}}
 """
 
 
@@ -92,6 +101,12 @@ class Workplace:
             process.communicate()
             raise
         return subprocess.CompletedProcess(arguments, process.returncode, out, err)
+
+    def ok(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        """Run the command line as `call` does, and assert that it succeeds."""
+        done = self.call(*arguments, **options)
+        assert done.returncode == 0, done.stderr
+        return done
 
     def processes(self, kind: str = "") -> list[int]:
         """Return the live processes for this workplace: a "worker", the "server" that forks workers, or either."""

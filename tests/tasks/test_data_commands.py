@@ -70,17 +70,9 @@ def test_check_reports_the_content_of_the_set(trec: Path) -> None:
     assert content["tokens"] == {}
     assert "train: 120 rows, Li and Roth (2002) has 5,452" in content["differences"]
     assert any("dev is 10 %" in note for note in content["notes"])
-
-
-def test_check_prints_a_table(trec: Path) -> None:
     output = run("check", "trec")
     assert "train   108        6              18             18" in output
-    assert "fingerprint " in output
     assert "differs: all: 121 rows, DropAttention, Table 2 has 5,052" in output
-
-
-def test_check_of_the_full_set_finds_no_difference() -> None:
-    assert run_json("check", "digits")["differences"] == []
 
 
 def test_check_of_a_tagged_set_counts_tokens(folders: Path) -> None:
@@ -92,8 +84,6 @@ def test_check_of_a_tagged_set_counts_tokens(folders: Path) -> None:
     content = run_json("check", "conll2000")
     assert content["rows"] == {"train": 27, "dev": 3, "test": 1}
     assert content["tokens"] == {"train": 1080, "dev": 120, "test": 40}
-    assert content["class_rows"]["dev"]["B-00"] == 3
-    assert "train: 1,200 tokens, DropAttention, Table 4 has 211,727" in content["differences"]
     assert "40 classes, published: 23" in content["differences"]
     output = run("check", "conll2000")
     assert "train    27   1,080       40              27             27" in output
@@ -102,35 +92,15 @@ def test_check_of_a_tagged_set_counts_tokens(folders: Path) -> None:
     assert "differs: test: 40 tokens, DropAttention, Table 4 has 47,377" in output
 
 
-def test_check_compares_published_sizes_that_include_excluded_rows(folders: Path) -> None:
-    folder = folders / "data" / "snli"
-    folder.mkdir()
-    rows = [{"gold_label": label, "sentence1": "a", "sentence2": "b"} for label in ("neutral", "entailment", "-", "-")]
-    for split in ("train", "dev", "test"):
-        (folder / f"snli_1.0_{split}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    content = run_json("check", "snli")
-    assert content["rows"]["dev"] == 2
-    assert "dev: 4 rows, those left out among them, Bowman et al. (2015) has 10,000" in content["differences"]
-    assert "10,000 dev (Bowman et al. (2015), including rows excluded here)" in run("fetch", "snli")
-
-
 def test_check_of_a_set_without_classes() -> None:
     content = run_json("check", "wikitext-2-synthetic")
-    assert content["classes"] == []
-    assert content["tokens"]["test"] > 0
+    assert (content["synthetic"], content["classes"]) == (True, [])
+    assert content["published"] == content["differences"] == []
     output = run("check", "wikitext-2-synthetic")
     assert "classes" not in output
     header, _, row = (line.split() for line in output.splitlines()[1:4])
     assert header == ["split", "rows", "tokens"]
     assert row == ["train", f"{content['rows']['train']:,}", f"{content['tokens']['train']:,}"]
-
-
-def test_check_of_a_generated_set_is_not_compared_with_published_numbers() -> None:
-    content = run_json("check", "yelp13-synthetic")
-    assert content["synthetic"]
-    assert content["name"] == "yelp13-synthetic"
-    assert content["published"] == []
-    assert content["differences"] == []
 
 
 def test_check_decodes_images_unless_quick() -> None:
@@ -140,25 +110,6 @@ def test_check_decodes_images_unless_quick() -> None:
     with pytest.raises(InputError, match=damaged.name):
         run("check", "imagenet-synthetic")
     assert run_json("check", "imagenet-synthetic", "--quick")["rows"]["test"] == 25
-
-
-def test_check_reports_fewer_classes_than_published(folders: Path) -> None:
-    folder = Path(run_json("check", "imagenet-synthetic")["folder"])
-    content = run_json("check", f"imagenet={folder}")
-    assert "5 classes, published: 1000" in content["differences"]
-
-
-def test_check_of_a_damaged_line_has_its_number(trec: Path) -> None:
-    (trec / "TREC.train.all").write_text(ROWS + "nonsense\n")
-    with pytest.raises(InputError, match=r"TREC\.train\.all:121: label 'nonsense'"):
-        run("check", "trec")
-
-
-def test_check_of_a_missing_set() -> None:
-    with pytest.raises(InputError, match=r"data 'mr' not found: expected rt-polarity\.all in"):
-        run("check", "mr")
-    with pytest.raises(InputError, match="did you mean digits"):
-        run("check", "digit")
 
 
 def test_check_takes_the_folder_with_the_name(trec: Path, folders: Path) -> None:
@@ -182,8 +133,4 @@ def test_fetch_prints_how_to_obtain_every_set(name: str, folders: Path) -> None:
     assert f"dropbench data check {name}" in output
     for layout in dataset.layouts:
         assert ", ".join(layout.files) in output
-
-
-def test_fetch_of_an_unknown_name() -> None:
-    with pytest.raises(InputError, match="unknown data 'imagnet': did you mean imagenet"):
-        run("fetch", "imagnet")
+    assert name != "snli" or "10,000 dev (Bowman et al. (2015), including rows excluded here)" in output

@@ -12,33 +12,23 @@ import pytest
 
 from dropbench.harness.predictions.schema import unique_ids
 from dropbench.harness.runs.run_directory import RunDirectory
-from dropbench.harness.settings import Settings
-from dropbench.harness.training.engine import FINAL_SPLITS, run_trial
-from dropbench.harness.trials.task import TASKS, Split
-from dropbench.harness.trials.trial import TrialRequest
+from dropbench.harness.training.engine import FINAL_SPLITS
+from dropbench.harness.trials.task import TASKS, Split, Task
 from dropbench.tasks.data import DATASETS, SYNTHETIC
 from dropbench.tasks.detection.interaction_ap import Pairing
+from tests.tasks.making import DETR, LANGUAGE_MODEL, METRO, task_of, trial_of
 from tests.tasks.prediction_metrics import SCORERS, Run
+from tests.training import run as run_trial
 
-DETR = {
-    "image_size": 64, "batch_size": 4, "model.num_queries": 6, "model.encoder_layers": 1, "model.decoder_layers": 1,
-    "model.embed_dim": 32, "model.feedforward": 32, "model.frozen": False,
-}  # fmt: skip
 TEXT = {"model.layers": 1, "model.dim": 16, "model.heads": 2, "batch_size": 16, "max_length": 20}
 SMALL: dict[str, tuple[str, dict[str, Any]]] = {
     "image-classification": (
         "vit-cifar",
         {"model.depth": 1, "model.embed_dim": 16, "model.num_heads": 2, "image_size": 32},
     ),
-    "object-detection": ("detr", DETR),
-    "interaction-detection": ("qpic", DETR),
-    "mesh-recovery": (
-        "metro",
-        {
-            "image_size": 64, "batch_size": 8, "model.hidden": "32,16", "model.between": "16", "model.layers": 1,
-            "model.num_heads": 2, "model.feedforward": 32,
-        },
-    ),
+    "object-detection": ("detr", {**DETR, "model.frozen": False}),
+    "interaction-detection": ("qpic", {**DETR, "model.frozen": False}),
+    "mesh-recovery": ("metro", METRO),
     "text-classification": ("text-transformer", TEXT),
     "sequence-labelling": ("text-transformer", TEXT),
     "textual-entailment": ("text-transformer", TEXT),
@@ -49,13 +39,7 @@ SMALL: dict[str, tuple[str, dict[str, Any]]] = {
             "model.feedforward": 64, "max_len_b": 20, "lr": 0.005, "steps": 120,
         },
     ),
-    "language-modelling": (
-        "learned-dropout-lm",
-        {
-            "context": 16, "vocabulary": 300, "batch_size": 8, "evaluation_batches": 4, "model.layers": 1,
-            "model.dim": 24, "model.heads": 3,
-        },
-    ),
+    "language-modelling": ("learned-dropout-lm", LANGUAGE_MODEL),
 }  # fmt: skip
 """The model of each task, and the hyper-parameters that make it small."""
 OTHER_METRICS = {"train-loss", "unigram-loss", "kept", "kept-in-evaluation", "parameters", "active-parameters"}
@@ -69,23 +53,14 @@ def data_sets() -> list[tuple[str, str]]:
     return [*pairs, ("image-classification", "digits")]
 
 
-def train(runs: Path, task: str, data: str, folders: dict[str, Path] | None = None, **overrides: Any) -> Run:
+def train(runs: Path, task: str, data: str) -> Run:
     model, small = SMALL[task]
     if data.startswith("digits"):
         model, small = "vit-digits", {"model.depth": 1, "model.embed_dim": 16}
-    settings = Settings(runs=runs, device="cpu", threads=1, folders=folders or {})
-    overrides = {"steps": 4, "evaluate_every": 2, **small, **overrides}
-    if "steps" in small:
-        overrides |= {"evaluate_every": small["steps"]}
-    request = TrialRequest(
-        task=task, data=data, model=model, regularizer="dropkey", params={"ratio": 0.2}, overrides=overrides
-    )
-    trial = TASKS.get(task).trial_for(request, settings)
-    directory = RunDirectory.create(runs, trial)
-    result = run_trial(directory, settings)
-    done = TASKS.get(task)(trial, settings)
-    done.setup()
-    return Run(done, directory, result["metrics"])
+    overrides = {"steps": 2, "evaluate_every": small.get("steps", 2), **small}
+    trial = trial_of(task, data, model, overrides, regularizer="dropkey", params={"ratio": 0.2})
+    result = run_trial(runs, trial)
+    return Run(task_of(Task, trial), RunDirectory(runs / trial.id), result["metrics"])
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dropbench.harness.errors import InputError
 from dropbench.harness.models.catalog import MODELS
-from dropbench.harness.settings import Settings
+from dropbench.harness.trials.recipe import complete_recipe
 from dropbench.harness.trials.task import TASKS
-from dropbench.harness.trials.trial import Trial, TrialRequest
-from dropbench.tasks.preset_task import read_recipes, resolve_data
-
-DIGITS = {"task": "image-classification", "data": "digits", "model": "vit-digits"}
+from dropbench.harness.trials.trial import Trial
+from dropbench.tasks.data import DATASETS
+from dropbench.tasks.preset_task import read_recipes, recipe_layers
+from tests.input_errors import one_line
+from tests.tasks.making import trial_of
 
 
 def make(**fields: Any) -> Trial:
     """Make and check a trial as before it is queued."""
-    request = TrialRequest(**{**DIGITS, **fields})
-    task = TASKS.get(request.task)
-    trial = task.trial_for(request, Settings())
-    task.check(trial)
-    return trial
+    return trial_of(**{"task": "image-classification", "data": "digits", "model": "vit-digits", **fields})
 
 
 def test_the_recipe_is_preset_then_data_then_overrides() -> None:
@@ -36,34 +31,13 @@ def test_the_recipe_is_preset_then_data_then_overrides() -> None:
     assert trial.overrides == {"epochs": 2, "model.depth": 3}
 
 
-def test_no_regularizer_has_no_schedule() -> None:
-    assert make(schedule="decreasing").id == make().id
-
-
-def test_a_trial_without_regularizer_is_never_fine_tuned() -> None:
-    plain, aligned = make(), make(align="finetune", overrides={"finetune_epochs": 3})
+def test_a_trial_without_regularizer_has_no_schedule_and_is_never_fine_tuned() -> None:
+    plain, aligned = make(), make(align="finetune", schedule="decreasing", overrides={"finetune_epochs": 3})
     assert aligned.align == "none"
     assert "finetune_epochs" not in {**aligned.recipe, **aligned.overrides}
     assert aligned.id == plain.id
     dropkey = make(regularizer="dropkey", align="finetune", overrides={"finetune_epochs": 3})
     assert dropkey.recipe["finetune_epochs"] == 3
-
-
-def test_changed_data_are_another_trial_and_are_refused_by_the_worker(tmp_path: Path) -> None:
-    folder = tmp_path / "trec"
-    folder.mkdir()
-    lines = [f"{label} question {number} ?\n" for number in range(5) for label in range(6)]
-    (folder / "TREC.test.all").write_text("".join(lines))
-    trials = []
-    settings = Settings(folders={"trec": folder})
-    request = TrialRequest(task="text-classification", data="trec", model="text-transformer")
-    for count in (30, 24):
-        (folder / "TREC.train.all").write_text("".join(lines[:count]))
-        trials.append(TASKS.get(request.task).trial_for(request, settings))
-    assert trials[0].id != trials[1].id
-    resolve_data(trials[1], settings)
-    with pytest.raises(InputError, match="have changed since the trial was made"):
-        resolve_data(trials[0], settings)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +47,6 @@ def test_changed_data_are_another_trial_and_are_refused_by_the_worker(tmp_path: 
         ({"data": "trec-synthetic"}, "belong to task 'text-classification'"),
         ({"schedule": "decresing"}, "did you mean decreasing"),
         ({"align": "fintune"}, "finetune"),
-        ({"preset": "mni"}, "unknown preset of image-classification 'mni'.*mini"),
         (
             {"preset": "small", "task": "object-detection", "data": "coco-synthetic", "model": "detr"},
             "unknown preset of object-detection 'small'.*mini",
@@ -86,9 +59,8 @@ def test_changed_data_are_another_trial_and_are_refused_by_the_worker(tmp_path: 
     ],
 )
 def test_an_invalid_request_raises_an_error_of_one_line(fields: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message) as caught:
+    with one_line(message):
         make(**fields)
-    assert "\n" not in str(caught.value)
 
 
 def test_a_model_with_many_tokens_is_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
@@ -108,9 +80,6 @@ SMALL = set(TASKS) - {"object-detection", "interaction-detection", "mesh-recover
 )
 def test_every_recipe_of_every_model_and_data_set_is_complete(task: str, preset: str) -> None:
     """Every pair of model and data set has a complete recipe without overrides."""
-    from dropbench.harness.trials.recipe import complete_recipe
-    from dropbench.tasks.data import DATASETS
-    from dropbench.tasks.preset_task import recipe_layers
 
     kind = TASKS.get(task).recipe_type
     pairs = [
@@ -126,19 +95,11 @@ def test_every_recipe_of_every_model_and_data_set_is_complete(task: str, preset:
 
 @pytest.mark.parametrize("task", list(TASKS))
 def test_recipes_name_only_models_and_data_that_exist(task: str) -> None:
-    from dropbench.tasks.data import DATASETS
-
     content = read_recipes(task)
     deviations = content.get("deviations", {})
     assert set(content) <= {"presets", "models", "data", "pairs", "deviations"}
     assert set(deviations) <= {"all", "models", "data", "pairs"}
     for part in (content, deviations):
-        assert all(name in DATASETS for name in part.get("data", {}))
-        assert all(name in MODELS for name in part.get("models", {}))
-        for pair in part.get("pairs", {}):
-            model, data = pair.split(" on ")
-            assert model in MODELS
-            assert data in DATASETS
-    named = (notes for group in set(deviations) - {"all"} for notes in deviations[group].values())
-    for notes in (deviations.get("all", []), *named):
-        assert notes == [sentence for sentence in notes if isinstance(sentence, str) and sentence[-1] != "."]
+        pairs = [pair.split(" on ") for pair in part.get("pairs", {})]
+        assert {*part.get("data", {}), *(data for _, data in pairs)} <= {*DATASETS}
+        assert {*part.get("models", {}), *(model for model, _ in pairs)} <= {*MODELS}

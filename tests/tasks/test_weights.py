@@ -9,20 +9,14 @@ import pytest
 import torch
 
 from dropbench.harness.errors import InputError
-from dropbench.harness.runs.run_directory import RunDirectory
-from dropbench.harness.settings import Settings
-from dropbench.harness.training.engine import run_trial
-from dropbench.harness.trials.task import TASKS
-from dropbench.harness.trials.trial import Trial, TrialRequest
+from dropbench.harness.trials.trial import Trial
 from dropbench.tasks.text.base import TextTask
 from dropbench.tasks.weights import resolve_weights, weights_ref
+from tests.input_errors import one_line
+from tests.tasks.making import TEXTS, task_of, trial_of
+from tests.training import run
 
 WORDS = ("what", "is", "the", "who", "where", "how", "a", "man", "dog", "run", "##s", "##ing", ".", "?", ",")
-TASKS_ON_TEXT = {
-    "text-classification": "trec-synthetic",
-    "sequence-labelling": "conll2000-synthetic",
-    "textual-entailment": "snli-synthetic",
-}
 SMALL = {"steps": 3, "batch_size": 8, "max_length": 24}
 
 
@@ -38,44 +32,25 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     BertTokenizer(vocab=vocabulary).save_pretrained(path)
     torch.manual_seed(1)
     config = BertConfig(
-        vocab_size=len(vocabulary),
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=32,
+        vocab_size=len(vocabulary), hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
         max_position_embeddings=32,
-    )
+    )  # fmt: skip
     BertModel(config).save_pretrained(path)
     return path
 
 
-def make(task: str, folder: Path, **fields: Any) -> Trial:
-    overrides = {**SMALL, **fields.pop("overrides", {})}
-    request = TrialRequest(
-        task=task,
-        data=TASKS_ON_TEXT[task],
-        model="transformers-encoder",
-        weights=str(folder),
-        overrides=overrides,
-        **fields,
-    )
-    trial = TASKS.get(task).trial_for(request, Settings())
-    TASKS.get(task).check(trial)
-    return trial
+def make(task: str, folder: Path, overrides: dict[str, Any] | None = None, **fields: Any) -> Trial:
+    overrides = {**SMALL, **(overrides or {})}
+    return trial_of(task, TEXTS[task], "transformers-encoder", overrides, weights=str(folder), **fields)
 
 
 def set_up(trial: Trial) -> TextTask:
-    task = TASKS.get(trial.task)(trial, Settings(device="cpu", threads=1))
-    task.setup()
-    assert isinstance(task, TextTask)
-    return task
+    return task_of(TextTask, trial)
 
 
-@pytest.mark.parametrize("task", TASKS_ON_TEXT)
+@pytest.mark.parametrize("task", TEXTS)
 def test_a_pre_trained_encoder_trains_on_every_task(tmp_path: Path, folder: Path, task: str) -> None:
-    trial = make(task, folder, regularizer="dropkey", params={"ratio": 0.2})
-    directory = RunDirectory.create(tmp_path, trial)
-    result = run_trial(directory, Settings(runs=tmp_path, device="cpu", threads=1))
+    result = run(tmp_path, make(task, folder, regularizer="dropkey", params={"ratio": 0.2}))
     assert result["steps"] == 3
     assert 0 <= result["metrics"]["test/accuracy"] <= 100
 
@@ -117,23 +92,11 @@ def test_a_truncated_text_keeps_its_end_token(folder: Path) -> None:
     assert any("texts truncated to max_length=5" in note for note in task.notes)
 
 
-def test_other_weights_are_another_trial_and_changed_ones_are_refused(tmp_path: Path) -> None:
+def test_other_weights_are_another_trial_and_changed_ones_are_refused(tmp_path: Path, folder: Path) -> None:
     first, second = tmp_path / "one.pt", tmp_path / "other.pt"
-    first.write_bytes(b"1")
-    second.write_bytes(b"1")
-    assert weights_ref(first).digest == weights_ref(second).digest
-    trial = Trial.model_validate(
-        {
-            "task": "t",
-            "data": {"name": "d", "fingerprint": "0" * 12},
-            "model": "m",
-            "regularizer": {"name": "none"},
-            "preset": "mini",
-            "recipe": {},
-            "seed": 0,
-            "weights": weights_ref(first),
-        }
-    )
+    for path in (first, second):
+        path.write_bytes(b"1")
+    trial = make("text-classification", folder).model_copy(update={"weights": weights_ref(first)})
     assert resolve_weights(trial) == first
     assert trial.id == trial.model_copy(update={"weights": weights_ref(second)}).id
     second.write_bytes(b"2")
@@ -141,26 +104,23 @@ def test_other_weights_are_another_trial_and_changed_ones_are_refused(tmp_path: 
     first.write_bytes(b"3")
     with pytest.raises(InputError, match="have changed since the trial was made"):
         resolve_weights(trial)
+    with pytest.raises(InputError, match="weights /dev/zero: not a regular file"):
+        weights_ref(Path("/dev/zero"))
 
 
 @pytest.mark.parametrize(
-    ("fields", "message"),
+    ("overrides", "message"),
     [
-        ({"overrides": {"max_length": 33}}, "max_length=33: .* has 32 positions"),
-        ({"overrides": {"model.layers": 3}}, "unknown option of model transformers-encoder 'layers'"),
+        ({"max_length": 33}, "max_length=33: .* has 32 positions"),
+        ({"model.layers": 3}, "unknown option of model transformers-encoder 'layers'"),
+        ({"features": "case"}, "has its own tokenizer: expected no features"),
     ],
 )
 def test_options_that_do_not_fit_the_weights_raise_an_error_of_one_line(
-    folder: Path, fields: dict[str, Any], message: str
+    folder: Path, overrides: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(InputError, match=message) as raised:
-        make("text-classification", folder, **fields)
-    assert "\n" not in str(raised.value)
-
-
-def test_features_are_refused_for_subword_models(folder: Path) -> None:
-    with pytest.raises(InputError, match="has its own tokenizer: expected no features"):
-        make("sequence-labelling", folder, overrides={"features": "case"})
+    with one_line(message):
+        set_up(make("text-classification", folder, overrides))
 
 
 def test_missing_and_unexpected_weights_raise_input_errors(folder: Path, tmp_path: Path) -> None:
@@ -168,14 +128,7 @@ def test_missing_and_unexpected_weights_raise_input_errors(folder: Path, tmp_pat
         make("text-classification", tmp_path / "nowhere")
     with pytest.raises(InputError, match=r"config\.json"):
         make("text-classification", tmp_path)
-    request = TrialRequest(task="text-classification", data="trec-synthetic", model="text-transformer", weights="x")
     with pytest.raises(InputError, match="starts from random weights: remove `--weights x`"):
-        TASKS.get("text-classification").trial_for(request, Settings())
-    request = request.model_copy(update={"model": "transformers-encoder", "weights": None})
+        trial_of("text-classification", "trec-synthetic", "text-transformer", weights="x")
     with pytest.raises(InputError, match="expected `--weights FOLDER`"):
-        TASKS.get("text-classification").check(TASKS.get("text-classification").trial_for(request, Settings()))
-
-
-def test_weights_that_are_a_device_are_reported() -> None:
-    with pytest.raises(InputError, match="weights /dev/zero: not a regular file"):
-        weights_ref(Path("/dev/zero"))
+        trial_of("text-classification", "trec-synthetic", "transformers-encoder")

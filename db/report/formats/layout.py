@@ -15,8 +15,8 @@ from dropbench.db.report.view.cells import CellResult
 from dropbench.db.report.view.notes import lost_candidates, params_text, progress_text
 from dropbench.db.report.view.view import View
 from dropbench.harness.cli.text_table import Entry, Line, TextTable
-from dropbench.harness.suites.suite import SYNTHETIC
 from dropbench.harness.trials.metric import Metric
+from dropbench.harness.trials.trial import SYNTHETIC
 
 
 def source_grid(view: View) -> TextTable:

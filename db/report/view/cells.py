@@ -10,9 +10,8 @@ from dropbench.db.schema.reference import Origin
 from dropbench.db.tuning.select import Candidate, Selection
 from dropbench.harness.suites.request import RequestedCell
 from dropbench.harness.suites.search_space import Params
-from dropbench.harness.suites.suite import SYNTHETIC
 from dropbench.harness.trials.metric import Metric
-from dropbench.harness.trials.trial import TrialState
+from dropbench.harness.trials.trial import SYNTHETIC, TrialState
 
 
 @dataclass(frozen=True)

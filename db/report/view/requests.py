@@ -16,7 +16,7 @@ from dropbench.db.store.store import Store
 from dropbench.db.tuning.select import select
 from dropbench.harness.errors import InputError, count_of, unknown_name
 from dropbench.harness.suites.request import Request, RequestedCell
-from dropbench.harness.suites.suite import SYNTHETIC
+from dropbench.harness.trials.trial import SYNTHETIC
 
 MAX_NOTES = 5
 """Requests that notes name; the others are counted."""

@@ -17,8 +17,7 @@ from dropbench.db.statistics.seeds import summarize
 from dropbench.db.statistics.t_test import paired_t_test
 from dropbench.db.store.store import Store, TrialRow
 from dropbench.harness.suites.request import Heading, Request
-from dropbench.harness.suites.suite import SYNTHETIC
-from dropbench.harness.trials.trial import Trial
+from dropbench.harness.trials.trial import SYNTHETIC, Trial
 
 Floors = Mapping[tuple[str, str], Mapping[str, float]]
 """Scores of simple predictors on test: (data, metric) → predictor → value."""

@@ -17,24 +17,15 @@ def write(path: Path, text: str) -> None:
 
 def test_install_imports_no_library_and_installs_one_finder(run_fresh: Run) -> None:
     run_fresh("""
-import sys
+import importlib.util, sys
 from dropbench.adapters.compat import install
 install()
 before = list(sys.meta_path)
 install()
 assert sys.meta_path == before
-assert not {"torch", "numpy", "torchvision", "mmcv", "fairseq"} & set(sys.modules)
-""")
-
-
-def test_find_spec_does_not_import_a_library(run_fresh: Run) -> None:
-    run_fresh("""
-import importlib.util, sys
-from dropbench.adapters.compat import install
-install()
 assert importlib.util.find_spec("torchvision").origin.endswith("__init__.py")
 assert importlib.util.find_spec("fairseq_that_is_not_there") is None
-assert not {"torch", "torchvision"} & set(sys.modules)
+assert not {"torch", "numpy", "torchvision", "mmcv", "fairseq"} & set(sys.modules)
 """)
 
 
@@ -65,6 +56,7 @@ except RuntimeError as error:
     assert remaining == "True\n" or remaining.startswith("Couldn't load custom C++ ops")
 
 
+@pytest.mark.slow
 def test_torchvision_with_operators_is_unchanged(run_fresh: Run, tmp_path: Path) -> None:
     # Any loadable shared library can stand in for torchvision's operators in this test.
     write(
@@ -86,42 +78,17 @@ assert torchvision.__file__.startswith(str(pathlib.Path.cwd()))
 
 
 @pytest.mark.slow
-def test_mmdet_builds_and_trains_a_detr_on_mmcv_lite(run_fresh: Run) -> None:
+def test_mmdet_has_a_detr_on_mmcv_lite(run_fresh: Run) -> None:
     run_fresh("""
 from dropbench.adapters.compat import install
 install()
 import mmdet.models, torch
-from mmdet.registry import MODELS
-from mmdet.structures import DetDataSample
+from mmdet.registry import MODELS, TASK_UTILS
 from mmengine.registry import init_default_scope
-from mmengine.structures import InstanceData
 from mmengine.utils.dl_utils.misc import mmcv_full_available
 
 init_default_scope("mmdet")
-width = dict(embed_dims=32, num_heads=4)
-layer = dict(self_attn_cfg=width, ffn_cfg=dict(embed_dims=32, feedforward_channels=64))
-model = MODELS.build(dict(
-    type="DETR",
-    num_queries=5,
-    data_preprocessor=dict(type="DetDataPreprocessor"),
-    backbone=dict(type="ResNet", depth=18, num_stages=4, out_indices=(3,), norm_cfg=dict(type="BN"), style="pytorch"),
-    neck=dict(type="ChannelMapper", in_channels=[512], kernel_size=1, out_channels=32, act_cfg=None, num_outs=1),
-    encoder=dict(num_layers=1, layer_cfg=layer),
-    decoder=dict(num_layers=1, layer_cfg=dict(cross_attn_cfg=width, **layer), return_intermediate=True),
-    positional_encoding=dict(num_feats=16, normalize=True),
-    bbox_head=dict(type="DETRHead", num_classes=3, embed_dims=32),
-    train_cfg=dict(assigner=dict(type="HungarianAssigner", match_costs=[
-        dict(type="ClassificationCost"), dict(type="BBoxL1Cost", box_format="xywh"), dict(type="IoUCost")])),
-    test_cfg=dict(max_per_img=5),
-))
-size = (64, 64)
-sample = DetDataSample(metainfo=dict(img_shape=size, ori_shape=size, batch_input_shape=size, scale_factor=(1, 1)))
-sample.gt_instances = InstanceData(bboxes=torch.tensor([[8.0, 8.0, 40.0, 40.0]]), labels=torch.tensor([1]))
-losses = model.loss(torch.randn(1, 3, 64, 64), [sample])
-sum(losses.values()).backward()
-assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
-assert len(model.eval().predict(torch.randn(1, 3, 64, 64), [sample])[0].pred_instances) == 5
-
+assert {"DETR", "HungarianAssigner"} <= {*MODELS.module_dict, *TASK_UTILS.module_dict}
 if not mmcv_full_available():
     from mmcv.ops import nms
     try:
@@ -146,6 +113,7 @@ assert _ext.nms == "compiled"
 """)
 
 
+@pytest.mark.slow
 def test_install_applies_the_shim_to_an_already_imported_mmcv(run_fresh: Run) -> None:
     run_fresh("""
 import sys
@@ -160,32 +128,18 @@ assert whole or callable(mmcv._ext.nms)
 
 
 @pytest.mark.slow
-def test_fairseq_trains_a_tiny_transformer_and_the_shim_restores_everything(run_fresh: Run) -> None:
+def test_fairseq_is_imported_and_the_shim_restores_everything(run_fresh: Run) -> None:
     run_fresh(
         """
 import dataclasses, logging
 dataclass = dataclasses.dataclass
 from dropbench.adapters.compat import install
 install()
-from fairseq.data import Dictionary, data_utils
+from fairseq.data import data_utils
 assert dataclasses.dataclass is dataclass
 assert logging.root.handlers == []
-from argparse import Namespace
-from fairseq.models.transformer import TransformerModel, base_architecture
-import numpy as np, torch
-
-words = Dictionary()
-for word in "abcdef":
-    words.add_symbol(word)
-sizes = {f"{side}_{part}": value for side in ("encoder", "decoder") for part, value in
-         (("layers", 1), ("embed_dim", 16), ("ffn_embed_dim", 32), ("attention_heads", 2))}
-arguments = Namespace(**sizes)
-base_architecture(arguments)
-model = TransformerModel.build_model(arguments, Namespace(source_dictionary=words, target_dictionary=words))
-tokens = torch.randint(4, len(words), (3, 5))
-logits, _ = model(tokens, torch.full((3,), 5), tokens)
-assert logits.shape == (3, 5, len(words))
-logits.sum().backward()
+from fairseq.models.transformer import TransformerModel
+import numpy as np
 
 batches = data_utils.batch_by_size(np.arange(6), None, np.array([2, 3, 4, 5, 6, 7]), max_tokens=12)
 assert [batch.tolist() for batch in batches] == [[0, 1, 2], [3, 4], [5]], batches

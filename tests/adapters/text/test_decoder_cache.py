@@ -62,19 +62,11 @@ def test_tokens_one_by_one_give_the_outputs_of_the_whole_sequence(share: float, 
     torch.testing.assert_close(token_by_token(model, tokens(batch)), dense, atol=1e-6, rtol=1e-6)
 
 
-@pytest.mark.parametrize("share", SHARES)
-def test_bfloat16_uses_torch(share: float) -> None:
-    model = precomputed(share).bfloat16()
-    dense = token_by_token(model, tokens(1), dense=True)
-    skipped = token_by_token(model, tokens(1))
-    assert skipped.dtype == torch.bfloat16
-    torch.testing.assert_close(skipped, dense, atol=0.05 * float(dense.abs().max()), rtol=0.0)
-
-
-@pytest.mark.parametrize("share", SHARES)
-def test_autocast(share: float) -> None:
+@pytest.mark.parametrize(("share", "autocast"), [(0.0, True), (0.1, False), (0.5, True), (1.0, False)])
+def test_bfloat16_uses_torch(share: float, autocast: bool) -> None:
     model = precomputed(share)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+    model = model if autocast else model.bfloat16()
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
         dense, skipped = token_by_token(model, tokens(1), dense=True), token_by_token(model, tokens(1))
     assert skipped.dtype == dense.dtype
     torch.testing.assert_close(skipped, dense, atol=0.05 * float(dense.abs().max()), rtol=0.0)
@@ -102,17 +94,6 @@ def test_whole_sequences_have_the_bits_of_the_whole_network(
     assert {name: each.means() for name, each in recorded.items()} == {n: each.means() for n, each in expected.items()}
 
 
-def test_without_kept_outputs_no_weight_is_used() -> None:
-    model = precomputed(0.0)
-    expected = token_by_token(model, tokens(1))
-    with torch.no_grad():
-        for block in blocks_of(model):
-            block.feedforward.hidden.weight.fill_(float("nan"))
-            block.feedforward.out.weight.fill_(float("nan"))
-        assert torch.equal(token_by_token(model, tokens(1)), expected)
-        assert model(tokens(1)).isfinite().all()
-
-
 def test_rows_that_are_dropped_are_not_read() -> None:
     model = precomputed(0.0)
     with torch.no_grad():
@@ -122,6 +103,9 @@ def test_rows_that_are_dropped_are_not_read() -> None:
         for block in blocks_of(model):
             block.feedforward.out.weight[4:] = float("nan")
         assert torch.equal(token_by_token(model, tokens(1)), expected)
+    model = precomputed(0.5)
+    model(tokens()).sum().backward()
+    assert all(cast(Tensor, block.feedforward.hidden.weight.grad).abs().sum() > 0 for block in blocks_of(model))
 
 
 @pytest.mark.parametrize("options", [{"harmonics": 2}, {"mask_rounding": "none"}, {"dropout_input": "hidden-state"}])
@@ -133,7 +117,7 @@ def test_other_masks_are_applied_by_each_layer(options: dict[str, Any]) -> None:
     torch.testing.assert_close(token_by_token(model, tokens(), dense=True), whole, atol=1e-6, rtol=1e-5)
 
 
-@pytest.mark.parametrize("regularizer", ["none", "dropkey", "drophead"])
+@pytest.mark.parametrize("regularizer", ["none", "drophead"])
 def test_other_regularizers_do_not_act_in_evaluation(regularizer: str) -> None:
     model = decoder().eval()
     bind(model, regularizer)
@@ -160,9 +144,3 @@ def test_what_a_cache_cannot_do_is_refused() -> None:
     bind(faithful, "dropkey")
     with pytest.raises(InputError, match="without regularized attention"):
         faithful.new_cache()
-
-
-def test_gradients_are_those_of_the_whole_network() -> None:
-    model = precomputed(0.5)
-    model(tokens()).sum().backward()
-    assert all(cast(Tensor, block.feedforward.hidden.weight.grad).abs().sum() > 0 for block in blocks_of(model))

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
-import zlib
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -19,6 +17,7 @@ from dropbench.harness.regularizers.auxiliary_loss import coefficient
 from dropbench.harness.regularizers.learned_dropout.mask import LearnedMask, MaskStatistics
 from dropbench.harness.regularizers.learned_dropout.regularizer import LearnedDropout
 from dropbench.tasks.language.language_modelling import count_parameters
+from tests.golden.figures import draws, picked
 from tests.paths import GOLDEN_FILES
 
 GOLDEN = json.loads((GOLDEN_FILES / "learned_dropout.json").read_text("utf-8"))
@@ -41,11 +40,6 @@ THEIR_NAMES = [
 ]
 
 
-def draws(name: str) -> np.random.RandomState:
-    """Return a generator seeded by a name; NumPy guarantees that its numbers never change."""
-    return np.random.RandomState(zlib.crc32(name.encode()))
-
-
 def filled(name: str, shape: tuple[int, ...]) -> Any:
     if name.endswith("shift"):
         return math.pi * draws(name).random_sample(shape)
@@ -64,13 +58,6 @@ def fill(model: nn.Module) -> nn.Module:
 
 def hidden(name: str) -> Tensor:
     return torch.from_numpy(draws(name).standard_normal((2, 7, 12)))
-
-
-def picked(values: Tensor) -> list[float]:
-    """Return five equidistant elements, from the first to the last, and the sum."""
-    flat = values.detach().flatten()
-    indices = torch.linspace(0, flat.numel() - 1, 5).long()
-    return [*flat[indices].tolist(), flat.sum().item()]
 
 
 @pytest.mark.parametrize("case", GOLDEN["module"])

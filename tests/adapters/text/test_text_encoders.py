@@ -20,7 +20,6 @@ from dropbench.adapters.text.text_encoders import (
 from dropbench.harness.errors import InputError
 from dropbench.harness.models.catalog import MODELS
 from dropbench.harness.models.regularize import bind, watch
-from dropbench.harness.regularizers.base import Site
 
 SMALL: dict[str, dict[str, Any]] = {
     "text-transformer": {"layers": 2, "dim": 12, "heads": 2, "feedforward": 16, "dropout": 0.0},
@@ -68,10 +67,14 @@ def _pad(ids: Tensor, dim: int) -> Tensor:
 @pytest.mark.parametrize("head", ["text", "words", "pair"])
 @pytest.mark.parametrize(
     ("name", "options"),
-    [("text-transformer", {}), ("text-transformer", {"bigrams": 50, "convolution": 3}), ("bert-tiny", {})],
+    [
+        ("text-transformer", {"pooling": "mean"}),
+        ("text-transformer", {"bigrams": 9, "convolution": 3}),
+        ("bert-tiny", {}),
+    ],
 )
 def test_padding_does_not_change_outputs_and_every_site_is_called_once(
-    name: str, options: dict[str, int], head: str
+    name: str, options: dict[str, Any], head: str
 ) -> None:
     model = build(name, head, FEATURES if head == "words" else None, **options)
     args = inputs(head)
@@ -97,19 +100,6 @@ def test_padding_does_not_change_outputs_and_every_site_is_called_once(
     assert (out[args[0] != 0] - plain if head == "words" else out - plain).abs().max() > 1e-3
 
 
-@pytest.mark.parametrize("name", SMALL)
-def test_features_of_a_word_change_its_tag(name: str) -> None:
-    model = build(name, "words", FEATURES).eval()
-    tokens, features = inputs("words")
-    before = model(tokens, features)
-    for feature in FEATURES:
-        ids = features[feature].clone()
-        ids[1, 2] = ids[1, 2] % (FEATURES[feature] - 1) + 1
-        after = model(tokens, {**features, feature: ids})
-        assert (after[1] - before[1]).abs().max() > 1e-4
-        torch.testing.assert_close(after[2:], before[2:])
-
-
 def test_padding_ids_of_features_add_nothing() -> None:
     table = FeatureEmbedding({"case": 5}, 8)
     assert table({"case": torch.zeros(1, 4, dtype=torch.long)}).abs().sum() == 0
@@ -119,25 +109,6 @@ def test_padding_ids_of_features_add_nothing() -> None:
     assert out[0, 0].abs().sum() > 0
     assert out[0, 1].abs().sum() == 0
     torch.testing.assert_close(letters({CHARACTERS: torch.tensor([[[1, 2, 0, 0, 0]]])})[0, 0], out[0, 0])
-
-
-def test_tags_are_gathered_at_the_first_token_of_each_word() -> None:
-    model = build("text-transformer", "words").eval()
-    tokens = torch.tensor([[2, 3, 4, 5, 6]])
-    first = torch.tensor([[0, 3]])
-    torch.testing.assert_close(model(tokens, None, first), model(tokens)[:, [0, 3]])
-
-
-def test_attention_of_bert_is_computed_by_attend() -> None:
-    model: Any = build("bert-tiny", "text")
-    bind(model, "none")
-    recorded: list[tuple[Site, Tensor]] = []
-    with watch(model.eval(), lambda site, weights: recorded.append((site, weights))):
-        model(*inputs("text"))
-    assert [(site.kind, site.heads) for site, _ in recorded] == [("encoder-self", 2)] * 2
-    weights = recorded[0][1]
-    torch.testing.assert_close(weights.sum(-1), torch.ones(4, 2, 6))
-    assert weights[0, :, :, 4:].abs().max() == 0
 
 
 def test_bigrams_embed_a_token_with_the_one_before_it() -> None:
@@ -201,59 +172,43 @@ def test_a_linear_classifier_of_characters_reads_the_feature_that_the_encoder_do
     torch.testing.assert_close(more, wide(tokens, features), rtol=1e-5, atol=1e-4)
 
 
-@pytest.mark.parametrize(("features", "bigrams"), [(None, 9), ({"case": 5}, 9), (FEATURES, None)])
-def test_a_linear_classifier_of_characters_needs_them_and_one_of_words(
-    features: dict[str, int] | None, bigrams: int | None
-) -> None:
-    options = {} if bigrams is None else {"linear_bigrams": bigrams}
-    with pytest.raises(InputError, match="linear_characters needs linear_bigrams and features=characters"):
-        build("text-transformer", "text", features, linear_characters=9, **options)
-
-
-@pytest.mark.parametrize("head", ["words", "pair"])
-def test_a_linear_classifier_is_refused_where_no_text_is_classified(head: str) -> None:
+def test_options_that_do_not_fit_the_input_are_refused() -> None:
+    for features, options in (({"case": 5}, {"linear_bigrams": 9}), (FEATURES, {})):
+        with pytest.raises(InputError, match="linear_characters needs linear_bigrams and features=characters"):
+            build("text-transformer", "text", features, linear_characters=9, **options)
     with pytest.raises(InputError, match="linear_bigrams=9: only for text classification"):
-        build("text-transformer", head, linear_bigrams=9)
+        build("text-transformer", "pair", linear_bigrams=9)
+    with pytest.raises(InputError, match="vectors of 5 dimensions: expected dim=12"):
+        build("bert-tiny", "text", word_dim=5)
 
 
-@pytest.mark.parametrize("head", ["text", "pair"])
+def test_options_keep_the_other_parameters_and_the_site_of_the_embeddings() -> None:
+    plain: Any = build("text-transformer", "words").eval()
+    extended: Any = build("text-transformer", "text", bigrams=9, convolution=5)
+    torch.testing.assert_close(plain.encoder.embedding.weight, extended.encoder.embedding.weight)
+    report = bind(extended, "token-dropout", ratio=0.5)
+    assert [(site.kind, site.name) for site in report.bound] == [("embedding", "encoder.dropout")]
+    calls: list[Any] = []
+    extended.encoder.dropout.register_forward_hook(lambda *call: calls.append(call))
+    extended.train()(*inputs("text"))
+    assert len(calls) == 1
+    words, first = torch.tensor([[2, 3, 4, 5, 6]]), torch.tensor([[0, 3]])  # each with its first token
+    torch.testing.assert_close(plain(words, None, first), plain(words)[:, [0, 3]])
+
+
+@pytest.mark.parametrize("head", ["text", "words", "pair"])
 @pytest.mark.parametrize("name", SMALL)
-def test_features_change_the_class_of_their_text_alone(name: str, head: str) -> None:
+def test_features_change_the_output_of_their_text_alone(name: str, head: str) -> None:
     model: Any = build(name, head, FEATURES).eval()
     tokens, features = inputs("words")
     if head == "pair":
         tokens, features = tokens.unflatten(0, (2, 2)), {key: ids.unflatten(0, (2, 2)) for key, ids in features.items()}
-    changed = features["case"].clone()
-    changed[1] = changed[1] % 4 + 1
-    difference = (model(tokens, {**features, "case": changed}) - model(tokens, features)).abs().amax(dim=1)
-    assert difference[1] > 1e-5
-    assert difference[0] == 0
-
-
-def test_embeddings_are_one_site_that_is_called_once_beside_a_convolution() -> None:
-    model: Any = build("text-transformer", "text", convolution=3)
-    report = bind(model, "token-dropout", ratio=0.5)
-    assert [(site.kind, site.name) for site in report.bound] == [("embedding", "encoder.dropout")]
-    calls: list[Any] = []
-    model.encoder.dropout.register_forward_hook(lambda *call: calls.append(call))
-    model.train()(*inputs("text"))
-    assert len(calls) == 1
-
-
-def test_options_add_parameters_and_keep_the_others() -> None:
-    plain: Any = build("text-transformer", "text")
-    extended: Any = build("text-transformer", "text", bigrams=9, convolution=5)
-    added = {name.split(".")[1] for name in extended.state_dict().keys() - plain.state_dict().keys()}
-    assert added == {"bigrams", "convolution"}
-    torch.testing.assert_close(plain.encoder.embedding.weight, extended.encoder.embedding.weight)
-
-
-def test_vectors_of_another_width_are_projected() -> None:
-    model: Any = build("text-transformer", "text", word_dim=5)
-    assert model.encoder.embedding.weight.shape == (VOCABULARY, 5)
-    assert model(*inputs("text")).shape == (4, CLASSES)
-    with pytest.raises(InputError, match="vectors of 5 dimensions: expected dim=12"):
-        build("bert-tiny", "text", word_dim=5)
+    for feature, size in FEATURES.items():
+        changed = features[feature].clone()
+        changed[1] = changed[1] % (size - 1) + 1
+        difference = (model(tokens, {**features, feature: changed}) - model(tokens, features)).abs().flatten(1).amax(1)
+        assert difference[1] > 1e-5
+        assert difference[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -261,8 +216,6 @@ def test_vectors_of_another_width_are_projected() -> None:
     [
         ("bert-tiny", {"heads": 5}, "heads=5 does not divide dim=12"),
         ("bert-base", {"layers": 0}, "layers=0: input should be greater"),
-        ("bert-tiny", {"hidden": 3}, "unknown option of model bert-tiny 'hidden'"),
-        ("text-transformer", {"pooling": "first"}, "pooling"),
         ("text-transformer", {"convolution": 4}, "convolution=4: expected an odd width"),
     ],
 )

@@ -87,8 +87,7 @@ def test_a_step_has_the_numbers_of_the_whole_layer(name: str, spec: str, heads: 
     assert len(gradients) == len(list(model.parameters())) - (name == "t2t-vit-cifar")  # positions are not trained
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("spec", OF_ALL)
+@pytest.mark.parametrize(("name", "spec"), [*zip(cycle(NAMES), OF_ALL, strict=False)])
 def test_what_reads_all_tokens_gets_them(name: str, spec: str) -> None:
     model = build(name, spec, heads=4)
     tokens = tokens_of(model)

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import json
 import math
-import zlib
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from dropbench.adapters.vision.t2t_vit import positions
 from dropbench.harness.models.catalog import IMAGENET, MODELS
+from tests.golden.figures import draws, picked
 from tests.paths import GOLDEN_FILES
 
 FOLDER = GOLDEN_FILES
@@ -26,11 +25,6 @@ GOLDEN: dict[str, Any] = {
     for name, figures in json.loads((FOLDER / file).read_text("utf-8"))["models"].items()
 }
 TOLERANCE = 1e-9
-
-
-def draws(name: str) -> np.random.RandomState:
-    """Return a generator seeded by a name; NumPy guarantees that its numbers never change."""
-    return np.random.RandomState(zlib.crc32(name.encode()))
 
 
 def filled(name: str, shape: tuple[int, ...]) -> Any:
@@ -57,15 +51,9 @@ def fill(model: nn.Module) -> nn.Module:
     return model
 
 
-def picked(values: Tensor) -> list[float]:
-    """Return five equidistant elements, from the first to the last, and the sum."""
-    flat = values.detach().flatten()
-    indices = torch.linspace(0, flat.numel() - 1, 5).long()
-    return [*flat[indices].tolist(), flat.sum().item()]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", GOLDEN)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name.startswith("t2t-vit-14") else [pytest.mark.slow]) for name in GOLDEN]
+)
 def test_the_logits_of_complete_models(name: str) -> None:
     with torch.device("meta"):
         model = MODELS.get(name)(name, {}, **IMAGENET)

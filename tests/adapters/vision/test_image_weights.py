@@ -18,6 +18,8 @@ from torch import Tensor, nn
 from dropbench import InputError
 from dropbench.adapters.vision.image_weights import load_image_weights
 from dropbench.harness.models.catalog import IMAGENET, MODELS
+from tests.damage import TouchesAFile
+from tests.input_errors import one_line
 from tests.paths import GOLDEN_FILES
 
 FOLDER = GOLDEN_FILES
@@ -57,10 +59,6 @@ def test_names_and_shapes_equal_those_of_the_authors_code(model: str) -> None:
     assert [len(lines), hashlib.sha256("\n".join(lines).encode()).hexdigest()] == LAYOUTS[model]
 
 
-def plain(state: State) -> Any:
-    return state
-
-
 def training_script(state: State) -> Any:
     """Return a checkpoint as saved by timm's training script, with its options."""
     options = argparse.Namespace(model="t2t_vit_14", lr=5e-4, mean=None, data="imagenet")
@@ -73,10 +71,6 @@ def averaged(state: State) -> Any:
     return {"state_dict": {key: torch.zeros_like(value) for key, value in state.items()}, "state_dict_ema": state}
 
 
-def several_devices(state: State) -> Any:
-    return {"state_dict": {f"module.{key}": value for key, value in state.items()}}
-
-
 def transfer(state: State) -> Any:
     return {"net": {f"module.{key}": value for key, value in state.items()}, "acc": 98.3, "epoch": 59}
 
@@ -84,26 +78,20 @@ def transfer(state: State) -> Any:
 @pytest.mark.parametrize(
     ("wrap", "wrapper"),
     [
-        (plain, ""),
         (training_script, " (state_dict)"),
         (averaged, " (state_dict_ema)"),
-        (several_devices, " (state_dict)"),
         (transfer, " (net)"),
     ],
 )
 def test_checkpoints_of_the_repositories_are_loaded(name: str, wrap: Any, wrapper: str, tmp_path: Path) -> None:
     source, model = build(name, seed=1), build(name)
-    assert not equal(source.state_dict(), model.state_dict())
     torch.save(wrap(source.state_dict()), tmp_path / "81.5.pth.tar")
     assert load_image_weights(model, tmp_path / "81.5.pth.tar") == f"weights of 81.5.pth.tar{wrapper}"
     assert equal(source.state_dict(), model.state_dict())
-
-
-def test_safetensors(name: str, tmp_path: Path) -> None:
-    source, model = build(name, seed=1), build(name)
+    again = build(name)
     save_file(source.state_dict(), tmp_path / "model.safetensors")
-    assert load_image_weights(model, tmp_path / "model.safetensors") == "weights of model.safetensors"
-    assert equal(source.state_dict(), model.state_dict())
+    assert load_image_weights(again, tmp_path / "model.safetensors") == "weights of model.safetensors"
+    assert equal(source.state_dict(), again.state_dict())
 
 
 def test_a_head_for_other_classes_is_kept_from_the_model_and_noted(name: str, tmp_path: Path) -> None:
@@ -161,13 +149,7 @@ def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
         load_image_weights(coarse, tmp_path / "w.pth")
 
 
-IMPOSSIBLE: list[tuple[str, tuple[int, ...]]] = [
-    *(("pos_embed", shape) for shape in [(1, 0, 12), (1, 1, 12), (1, 6, 12), (1, 12)]),
-    *(("head.weight", shape) for shape in [(), (9,), (9, 5)]),
-]
-
-
-@pytest.mark.parametrize(("key", "shape"), IMPOSSIBLE)
+@pytest.mark.parametrize(("key", "shape"), [("pos_embed", (1, 0, 12)), ("pos_embed", (1, 6, 12)), ("head.weight", ())])
 def test_tensors_of_impossible_shapes_are_refused(key: str, shape: tuple[int, ...], tmp_path: Path) -> None:
     state = build("t2t-vit-cifar").state_dict()
     torch.save({**state, key: torch.ones(shape)}, tmp_path / "w.pth")
@@ -175,37 +157,24 @@ def test_tensors_of_impossible_shapes_are_refused(key: str, shape: tuple[int, ..
         load_image_weights(build("t2t-vit-cifar"), tmp_path / "w.pth")
 
 
-class Harmful:
-    """A hostile pickle that creates a file when it is loaded."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> Any:
-        return Path.touch, (self.path,)
-
-
-@pytest.mark.parametrize("kind", ["missing", "empty", "garbage", "cut", "harmful", "numbers", "nested"])
+@pytest.mark.parametrize("kind", ["missing", "garbage", "cut", "harmful", "numbers", "nested"])
 def test_unsuitable_files_are_refused_and_change_nothing(kind: str, tmp_path: Path) -> None:
     path, touched = tmp_path / "w.pth", tmp_path / "touched"
     model = build("t2t-vit-cifar")
     before = {key: value.clone() for key, value in model.state_dict().items()}
-    if kind == "empty":
-        path.touch()
-    elif kind == "garbage":
+    if kind == "garbage":
         path.write_bytes(bytes(range(256)) * 10)
     elif kind == "cut":
         torch.save(model.state_dict(), path)
         path.write_bytes(path.read_bytes()[:-3000])
     elif kind == "harmful":
-        torch.save({"state_dict": model.state_dict(), "args": Harmful(touched)}, path)
+        torch.save({"state_dict": model.state_dict(), "args": TouchesAFile(touched)}, path)
     elif kind == "numbers":
         torch.save([1, 2, 3], path)
     elif kind == "nested":
         torch.save({"state_dict": {"head.weight": {"deeper": torch.ones(1)}}}, path)
-    with pytest.raises(InputError, match=r"^weights .*w.pth: ") as error:
+    with one_line(r"^weights .*w.pth: ") as error:
         load_image_weights(model, path)
-    assert "\n" not in str(error.value)
     assert ("found " in str(error.value)) == (kind == "harmful")
     assert len(str(error.value)) < 400
     assert equal(model.state_dict(), before)

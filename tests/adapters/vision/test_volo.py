@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from dropbench import InputError, Site
-from dropbench.adapters.vision.volo import Box, Volo, build_volo, random_box
+from dropbench.adapters.vision.volo import Volo, build_volo, random_box
 from dropbench.harness.models.catalog import CIFAR, IMAGENET, MODELS
 from dropbench.harness.models.regularize import bind, watch
 
@@ -77,9 +77,7 @@ def test_logits_equal_those_of_timm_at_the_published_size(name: str) -> None:
     ("image", "outlook", "tokens"),
     [
         ((224, 224), (28, 28), (14, 14)),
-        ((384, 384), (48, 48), (24, 24)),
         ((64, 64), (16, 16), (8, 8)),
-        ((32, 32), (16, 16), (8, 8)),
         ((32, 48), (16, 24), (8, 12)),
         ((8, 8), (4, 4), (2, 2)),
     ],
@@ -101,27 +99,13 @@ def test_small_images_have_small_strides(
 # Token labeling.
 
 
-def tokens_and_class(model: Volo, images: Tensor, box: Box) -> tuple[Tensor, Tensor]:
-    with torch.no_grad():
-        classes, tokens = model(images, box)
-    return classes, tokens
-
-
-def test_outputs_for_an_empty_box_add_up_to_those_of_the_plain_model() -> None:
+def test_the_outputs_of_boxes_of_no_and_of_all_tokens() -> None:
     model, images = build(), torch.randn(3, 3, 32, 32)
-    classes, tokens = tokens_and_class(model, images, (0, 0, 0, 0))
-    assert classes.shape == (3, 5)
-    assert tokens.shape == (3, 64, 5)
     with torch.no_grad():
+        (classes, tokens), mixed = (model(images, box) for box in ((0, 0, 0, 0), (0, 0, 8, 8)))
+        assert (classes.shape, tokens.shape) == ((3, 5), (3, 64, 5))
         torch.testing.assert_close(model(images), classes + 0.5 * tokens.amax(dim=1))
-
-
-def test_a_box_of_all_tokens_exchanges_the_images() -> None:
-    model, images = build(), torch.randn(3, 3, 32, 32)
-    classes, tokens = tokens_and_class(model, images, (0, 0, 0, 0))
-    mixed_classes, mixed_tokens = tokens_and_class(model, images, (0, 0, 8, 8))
-    torch.testing.assert_close(mixed_classes, classes.flip(0))
-    torch.testing.assert_close(mixed_tokens, tokens)
+    torch.testing.assert_close(mixed, (classes.flip(0), tokens))
     assert (classes - classes.flip(0)).abs().max() > 1e-4
 
 
@@ -132,8 +116,8 @@ def test_tokens_in_a_box_are_exchanged_and_their_logits_moved_back() -> None:
     model.network[0].register_forward_pre_hook(lambda module, inputs: network_inputs.append(inputs[0]))
     normed: list[Tensor] = []
     model.norm.register_forward_hook(lambda module, inputs, out: normed.append(out[:, 1:]))
-    _, tokens = tokens_and_class(model, images, box)
     with torch.no_grad():
+        _, tokens = model(images, box)
         patches = model.patch_embed(images).permute(0, 2, 3, 1)
         assert model.aux_head is not None
         logits = model.aux_head(normed[0]).unflatten(1, (8, 8))
@@ -166,12 +150,9 @@ def test_random_boxes_are_within_the_grid_and_depend_on_the_seed() -> None:
     ("options", "message"),
     [
         ({"layer": "2,4"}, r"^unknown option of model volo-cifar 'layer'.*layers"),
-        ({"layers": "6"}, r"^model volo-cifar: layers=6: string should match pattern"),
         ({"layers": "0,4"}, r"^model volo-cifar: layers=0,4: string should match pattern"),
-        ({"num_heads": 3}, r"^model volo-cifar: num_heads=3: expected an even number that divides embed_dim=192$"),
         ({"num_heads": 10}, r"^model volo-cifar: num_heads=10: expected an even number that divides embed_dim=192$"),
         ({"stride": 2}, r"^model volo-cifar: stride=2: input should be 16, 8 or 4$"),
-        ({"stride": 16, "embed_dim": 1}, r"^model volo-cifar: embed_dim=1: input should be greater than"),
     ],
 )
 def test_invalid_options_are_refused(options: dict[str, Any], message: str) -> None:

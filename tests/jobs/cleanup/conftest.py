@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from dropbench.db.store.store import Store, SubmissionRow, open_store
+from dropbench.db.store.store import Store, SubmissionRow
 from dropbench.harness.runs.run_directory import RunDirectory
 from dropbench.harness.trials.trial import Trial
 from dropbench.jobs.queue.reconcile import collect
@@ -15,12 +15,6 @@ from dropbench.jobs.worker import slots
 from dropbench.jobs.worker.worker import Worker
 from tests.jobs.workplace import Workplace
 from tests.requests import named
-
-
-@pytest.fixture
-def store(place: Workplace) -> Iterator[Store]:
-    with open_store(place.database) as opened:
-        yield opened
 
 
 @pytest.fixture

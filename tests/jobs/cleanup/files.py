@@ -11,7 +11,6 @@ from dropbench.harness.trials.trial import Trial
 from dropbench.jobs.cleanup.garbage import DAY
 from dropbench.jobs.cleanup.gc import Freed
 
-Tiny = Callable[..., list[Trial]]
 Work = Callable[[list[Trial]], str]
 
 

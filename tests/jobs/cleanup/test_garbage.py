@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,10 +19,8 @@ from dropbench.jobs.submission.submission import ELEMENTS_FILE
 from dropbench.jobs.worker import slots
 from dropbench.jobs.worker.stop_requests import STOP_FILE
 from tests.damage import damage
-from tests.jobs.cleanup.files import Tiny, Work, grow_old, kinds, names, read_permanent
-
-if TYPE_CHECKING:
-    from tests.jobs.workplace import Workplace
+from tests.jobs.cleanup.files import Work, grow_old, kinds, names, read_permanent
+from tests.jobs.workplace import Tiny, Workplace
 
 
 def test_files_kept_of_a_trial_that_succeeded(place: Workplace, store: Store, work: Work, tiny: Tiny) -> None:

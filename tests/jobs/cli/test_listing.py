@@ -80,17 +80,6 @@ def test_one_item_or_those_of_a_task(capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr().err == f"dropbench: unknown item of suites 'quickstrat': {hint}\n"
 
 
-def test_the_list_of_models_fits_80_columns(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-    monkeypatch.setenv("COLUMNS", "80")
-    assert run(["list", "models"]) == 0
-    lines = re.sub("\x1b.*?m", "", capsys.readouterr().out).splitlines()
-    assert max(map(len, lines)) <= 80
-    assert len(lines) < 2.5 * len(MODELS)
-
-
 @pytest.mark.parametrize("libraries", ["sys", "torch, triton"])
 def test_nothing_is_printed_at_exit(libraries: str) -> None:
     """Some libraries warn about objects that are alive when Python exits."""

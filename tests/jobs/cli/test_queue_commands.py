@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import pytest
-
-if TYPE_CHECKING:
-    from tests.jobs.workplace import Workplace
+from tests.jobs.workplace import Workplace
 
 
 def printed(place: Workplace, *words: str) -> Any:
     """Return the JSON on standard output; a command prints nothing else there."""
-    done = place.call(*words, "--json")
-    assert done.returncode == 0, done.stderr
+    done = place.ok(*words, "--json")
     return json.loads(done.stdout)
 
 
@@ -41,16 +37,6 @@ def test_watch_prints_a_line_of_counts_per_change(place: Workplace) -> None:
     assert [(line["queued"], line["running"]) for line in counts] == [(2, 0)]
     assert {*counts[0]} == {*printed(place, "status")}
     assert "2 trials queued without workers" in watched.stderr
-
-
-@pytest.mark.parametrize(
-    "words", [["logs", "ffff"], ["logs", "ffff", "--follow"], ["submit", "--profile", "x", "--executor", "slurm"]]
-)
-def test_errors_stay_on_standard_error(place: Workplace, words: list[str]) -> None:
-    printed(place, "enqueue", "tiny.yaml")
-    done = place.call(*words, "--json")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.count("\n") == 1
 
 
 def test_filters_are_completed_from_the_database(place: Workplace) -> None:

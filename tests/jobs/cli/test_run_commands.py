@@ -6,24 +6,24 @@ import json
 import subprocess
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from dropbench.db.store.store import open_store
+from dropbench.harness.cli import main
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.jobs.cli.options import RunOptions
 from tests.harness.attention.attention_case import needs_triton
+from tests.jobs.workplace import Programs, Tiny, Workplace
 from tests.patience import PATIENCE, wait
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.jobs.workplace import Workplace
+Run = Callable[[list[str]], int]
 
 
 def count_states(place: Workplace) -> dict[str, int]:
     """Return the nonzero counts of `dropbench status --json`."""
-    done = place.call("status", "--json")
-    assert done.returncode == 0, done.stderr
+    done = place.ok("status", "--json")
     counts = json.loads(done.stdout)
     assert list(counts) == ["queued", "submitted", "running", "succeeded", "failed", "cancelled", "skipped", "as_of"]
     age = datetime.now(UTC) - datetime.fromisoformat(counts.pop("as_of"))
@@ -65,15 +65,13 @@ def test_enqueue_submit_watch_and_logs(place: Workplace) -> None:
     log = place.call("logs", id[:6], "--follow", fresh=True)
     assert "step 40/40" in log.stdout, log.stderr
     place.pause.write_text("0")
-    watched = place.call("status", "--watch", fresh=True)
-    assert watched.returncode == 0, watched.stderr
+    watched = place.ok("status", "--watch", fresh=True)
     assert watched.stdout.splitlines()[-2:] == [
         "3 queued, 3 succeeded",
         "3 trials queued without workers: run `dropbench submit` or `dropbench run SUITE`.",
     ]
     assert count_states(place) == {"queued": 3, "succeeded": 3}
-    debugged = place.call("submit", "--executor", "debug")
-    assert debugged.returncode == 0, debugged.stderr
+    place.ok("submit", "--executor", "debug")
     assert count_states(place) == {"succeeded": 6}
     assert place.call("submit").stdout == (
         "Nothing is queued: run `dropbench enqueue SUITE` or `dropbench retry failed`.\n"
@@ -97,39 +95,29 @@ def test_a_run_is_cancelled_by_another_process(place: Workplace) -> None:
     unmatched = place.call("retry", "seed=7").stdout
     assert unmatched == "No trial matches 'seed=7': run `dropbench status` to count the trials.\n"
     place.pause.write_text("0")
-    again = place.call("run", "tiny.yaml", "--parallel", "1")
-    assert again.returncode == 0, again.stderr
+    place.ok("run", "tiny.yaml", "--parallel", "1")
     assert count_states(place) == {"succeeded": 4}
     resumed = [event for run in place.directories() for event in run.events() if event["event"] == "resume"]
     assert max(event["step"] for event in resumed) > 0, "the running trial resumes from its checkpoint"
 
 
-@pytest.mark.slow
-def test_states_after_all_processes_were_killed(place: Workplace) -> None:
-    place.pause.write_text("2")
-    process = place.start("run", "tiny.yaml", "--parallel", "1")
-    wait(place.running, "a trial in training")
-    process.kill()
-    process.communicate()
-    place.clean()
-    with open_store(place.settings.database) as store:
-        assert {**store.counts()}["queued"] == 0, "the database is out of date"
-    assert count_states(place) == {"queued": 4}
-    with open_store(place.settings.database) as store:
-        assert {**store.counts()}["queued"] == 4, "`status` has updated the database"
-    assert "0 run directories" in place.call("status").stdout
+@pytest.fixture
+def run(place: Workplace, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Return the command line in this process, at the workplace."""
+    monkeypatch.chdir(place.folder)
+    for name in ("DROPBENCH_RUNS", "DROPBENCH_DB", "DROPBENCH_PLUGINS"):
+        monkeypatch.setenv(name, place.environment[name])
+    return main.run
 
 
 INVALID = [
     (["run", "tny"], "unknown suite 'tny'"),
-    (["run", "quickstrt"], "did you mean quickstart or quickstart/full?"),
     (["run", "missing.yaml"], "missing.yaml: no such suite file"),
     (["run"], "nothing to run: pass a SUITE (`dropbench list suites`), or --task, --data, --model as well"),
     (["run", "--task", "tiny", "--data", "tiny"], "or --model as well"),
     (["run", "--task", "tny", "--data", "x", "--model", "y"], "unknown task 'tny': did you mean tiny?"),
     (["run", "tiny.yaml", "--task", "tiny"], "--task tiny: suite tiny.yaml defines it"),
     (["run", "tiny.yaml", "--set", "lr"], "--set lr: expected key=value"),
-    (["run", "tiny.yaml", "--set", "larning=1"], "unknown recipe key 'larning'"),
     (["run", "tiny.yaml", "--set", "lr=-1"], "lr=-1"),
     (["run", "tiny.yaml", "--preset", "minni"], "unknown preset of tiny 'minni': did you mean mini?"),
     (["run", "tiny.yaml", "--data", "tinny"], "unknown data of tiny 'tinny': did you mean tiny?"),
@@ -145,23 +133,20 @@ INVALID = [
     (["logs", "abc"], "no trial 'abc' in"),
     (["status"], "no database yet"),
     (["retry", "failed"], "no database yet"),
+    (["run", "tiny.yaml", "--sweep", "rato=0.1"], "unknown parameter of the regularizers of tiny 'rato': did you mean"),
+    (["run", "tiny.yaml", "--sweep", "ratio"], "--sweep ratio: expected key=values"),
+    (["run", "tiny.yaml", "--search", "sampler=tpe,candidates=2"], "--search: tiny has no sweep"),
+    (["run", "tiny.yaml", "--sweep", "ratio=0.1", "--search", "sampler=x"], "--search sampler=x: sampler=x: input"),
+    (["run", "--task", "tiny", "--sweep", "ratio=0.1"], "--sweep ratio=0.1: a SUITE is required"),
+    (["enqueue", "tiny.yaml", "--sweep", "set.rl=0.1"], "unknown recipe key 'rl'"),
+    (["logs", "ffff", "--follow"], "no trial 'ffff' in"),
 ]
 
 
 @pytest.mark.parametrize(("arguments", "message"), INVALID, ids=[" ".join(arguments) for arguments, _ in INVALID])
 def test_invalid_input_is_one_line_and_exit_code_2(
-    place: Workplace,
-    arguments: list[str],
-    message: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tiny: object,
+    place: Workplace, run: Run, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], tiny: object
 ) -> None:
-    from dropbench.harness.cli.main import run
-
-    monkeypatch.chdir(place.folder)
-    for name in ("DROPBENCH_RUNS", "DROPBENCH_DB", "DROPBENCH_PLUGINS"):
-        monkeypatch.setenv(name, place.environment[name])
     assert run(arguments) == 2
     out, err = capsys.readouterr()
     assert out == ""
@@ -185,15 +170,10 @@ SLURM = ["submit", "--executor", "slurm", "--profile", "default"]
     ids=str,
 )
 def test_missing_hardware_is_an_error_before_anything_is_queued(
-    place: Workplace, command: list[str], options: list[str], message: str, monkeypatch: pytest.MonkeyPatch,
+    place: Workplace, run: Run, command: list[str], options: list[str], message: str,
     capsys: pytest.CaptureFixture[str], no_gpu: None,
 ) -> None:  # fmt: skip
     """The nodes of a cluster may have what the submitting host lacks."""
-    from dropbench.harness.cli.main import run
-
-    monkeypatch.chdir(place.folder)
-    for name in ("DROPBENCH_RUNS", "DROPBENCH_DB", "DROPBENCH_PLUGINS"):
-        monkeypatch.setenv(name, place.environment[name])
     assert run([*command, *options]) == 2
     on_a_cluster = "slurm" in command
     assert ("dropbench.toml: not found" if on_a_cluster else message) in capsys.readouterr().err
@@ -201,13 +181,8 @@ def test_missing_hardware_is_an_error_before_anything_is_queued(
 
 
 def test_submit_to_a_cluster_needs_no_profile(
-    place: Workplace, programs: Callable[..., None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    place: Workplace, run: Run, programs: Programs, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from dropbench.harness.cli.main import run
-
-    monkeypatch.chdir(place.folder)
-    for name in ("DROPBENCH_RUNS", "DROPBENCH_DB", "DROPBENCH_PLUGINS"):
-        monkeypatch.setenv(name, place.environment[name])
     assert run(["enqueue", "tiny.yaml"]) == 0
     capsys.readouterr()
     assert run(["submit", "--executor", "slurm"]) == 0
@@ -224,13 +199,8 @@ def test_submit_to_a_cluster_needs_no_profile(
 
 
 def test_a_profile_without_gpus_does_not_take_trials_for_a_gpu(
-    place: Workplace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    place: Workplace, run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from dropbench.harness.cli.main import run
-
-    monkeypatch.chdir(place.folder)
-    for name in ("DROPBENCH_RUNS", "DROPBENCH_DB", "DROPBENCH_PLUGINS"):
-        monkeypatch.setenv(name, place.environment[name])
     (place.folder / "dropbench.toml").write_text("[profiles.default]\ngpus = 0\n")
     assert run(["enqueue", "tiny.yaml"]) == 0
     for options in ([], ["--dry-run"]):
@@ -246,9 +216,7 @@ def test_commands_import_no_heavy_library(place: Workplace) -> None:
     assert done.stdout == "[]\n", done.stderr
 
 
-def test_a_missing_log_and_an_ambiguous_id(place: Workplace, tiny: Callable[..., list[Any]]) -> None:
-    from dropbench.harness.runs.run_directory import RunDirectory
-
+def test_a_missing_log_and_an_ambiguous_id(place: Workplace, tiny: Tiny) -> None:
     trials = tiny(17)
     for trial in trials:
         RunDirectory.create(place.runs, trial)
@@ -264,17 +232,15 @@ def test_a_missing_log_and_an_ambiguous_id(place: Workplace, tiny: Callable[...,
 
 
 def test_the_number_of_workers_changes_the_threads_of_a_trial_only_with_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    from dropbench.jobs.cli.options import make_plan
-
     def plan(parallel: int | None, **options: Any) -> tuple[int, int]:
-        made = make_plan("local", parallel, ("local",), **options)
+        made = RunOptions(**options).plan("local", parallel, ("local",))
         return made.parallel, made.threads
 
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(8)))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert [plan(number) for number in (None, 1, 2, 16)] == [(8, 1), (1, 1), (2, 1), (16, 1)]
     assert [plan(number, threads=4) for number in (None, 1, 16)] == [(2, 4), (1, 4), (16, 4)]
-    monkeypatch.setattr("dropbench.jobs.worker.process_group.visible_devices", lambda: ["0", "1"])
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     assert [plan(number) for number in (None, 1, 4)] == [(2, 4), (1, 8), (4, 2)]
     assert plan(None, device="cpu") == (8, 1)
     assert plan(None, threads=1) == (2, 1)
@@ -283,7 +249,7 @@ def test_the_number_of_workers_changes_the_threads_of_a_trial_only_with_gpus(mon
 def test_a_trial_has_the_threads_of_the_option(place: Workplace) -> None:
     cases = ((["--parallel=1"], 1), (["--executor=debug"], 1), (["--threads=2", "--parallel=1"], 2))
     for seeds, (options, threads) in enumerate(cases, start=1):
-        assert place.call("run", "tiny.yaml", f"--seeds={seeds}", *options).returncode == 0
+        place.ok("run", "tiny.yaml", f"--seeds={seeds}", *options)
         last = [run for run in place.directories() if run.trial().seed == seeds - 1]
         environments = [json.loads((run.path / "environment.json").read_text(encoding="utf-8")) for run in last]
         assert [environment["threads"] for environment in environments] == [threads] * 2

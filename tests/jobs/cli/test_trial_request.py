@@ -8,8 +8,7 @@ import pytest
 
 from dropbench.harness.errors import InputError
 from dropbench.harness.settings import Settings
-from dropbench.jobs.cli.options import TrialOptions
-from dropbench.jobs.cli.trial_request import resolve_request
+from dropbench.jobs.cli.options import RunOptions
 
 SUITE = """\
 title: A table
@@ -32,10 +31,10 @@ presets: {mini: {seeds: 2}}
 def test_the_metric_of_a_suite(metric: str, message: str, tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(SUITE)
-    assert len(resolve_request(str(file), TrialOptions(), Settings.from_environment()).trials) == 2
+    assert len(RunOptions().requested(str(file), Settings.from_environment()).trials) == 2
     file.write_text(SUITE.replace("metric: accuracy", f"metric: {metric}"))
     with pytest.raises(InputError, match=message):
-        resolve_request(str(file), TrialOptions(), Settings.from_environment())
+        RunOptions().requested(str(file), Settings.from_environment())
 
 
 @pytest.mark.parametrize(
@@ -48,6 +47,6 @@ def test_the_metric_of_a_suite(metric: str, message: str, tmp_path: Path) -> Non
     ],
 )
 def test_numbers_are_finite(given: dict[str, list[str]], message: str) -> None:
-    options = TrialOptions(task="image-classification", data=["digits"], model=["vit-digits"], **given)  # type: ignore[arg-type]
+    options = RunOptions(task="image-classification", data=["digits"], model=["vit-digits"], **given)  # type: ignore[arg-type]
     with pytest.raises(InputError, match=message):
-        resolve_request(None, options, Settings.from_environment())
+        options.requested(None, Settings.from_environment())

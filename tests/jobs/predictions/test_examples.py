@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,13 +22,13 @@ from dropbench.harness.cli.main import run
 from dropbench.harness.errors import InputError
 from dropbench.harness.predictions.schema import Header, Predictions, Ratio
 from dropbench.harness.predictions.store import predictions_path
-from dropbench.harness.runs.predictions import load_predictions
 from dropbench.harness.runs.run_directory import Runs
 from dropbench.harness.settings import Settings
 from dropbench.jobs.predictions.comparison import align, compare_sides, describe_side
 from dropbench.jobs.predictions.listing import list_disagreements
 from dropbench.jobs.predictions.sides import Side, load_side
 from dropbench.tables import Table
+from dropbench.trial_run import TrialRun
 
 Call = Callable[..., str]
 OVERRIDES = {"steps": 12, "evaluate_every": 6, "model.layers": 1, "model.dim": 16, "model.heads": 2}
@@ -141,25 +142,15 @@ def test_invalid_arguments_are_one_line(arguments: list[str], message: str, caps
     assert "Traceback" not in error
 
 
-def test_a_task_without_predictions_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_without_predictions_is_reported_and_its_model_evaluated(tmp_path: Path) -> None:
     trial = trial_of("regularizer=none seed=0")
-    directory = Runs(Settings().runs)[trial.id]
-    path = predictions_path(directory.path, "test")
-    hidden = path.rename(path.with_suffix(".hidden"))
-    try:
-        with pytest.raises(InputError, match="has no predictions on test: task 'text-classification' stores none"):
-            load_side(trial.id, "test", Settings())
-        assert trial.predictions("test")["prediction"].tolist() == _stored(hidden, path, directory)
-    finally:
-        if hidden.exists():
-            hidden.rename(path)
-
-
-def _stored(hidden: Path, path: Path, directory: Any) -> list[str]:
-    hidden.rename(path)
-    predictions = load_predictions(directory, "test")
-    assert predictions is not None
-    return [predictions.header.classes[row["prediction"]] for row in predictions.rows]
+    settings = Settings(runs=tmp_path)
+    directory = Runs(shutil.copytree(Settings().runs / trial.id, tmp_path / trial.id).parent)[trial.id]
+    predictions_path(directory.path, "test").unlink()
+    with pytest.raises(InputError, match="has no predictions on test: task 'text-classification' stores none"):
+        load_side(trial.id, "test", settings)
+    evaluated = TrialRun(directory, settings).predictions("test")
+    assert evaluated["prediction"].tolist() == trial.predictions("test")["prediction"].tolist()
 
 
 def side(header: Header, *seeds: list[dict[str, Any]]) -> Side:

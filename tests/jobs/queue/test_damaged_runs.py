@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ import pytest
 from dropbench.db.store.rebuild import rebuild
 from dropbench.db.store.store import Store, SubmissionRow, open_store
 from dropbench.harness.runs.run_directory import RunDirectory
-from dropbench.harness.trials.trial import Trial
 from dropbench.jobs.cleanup.gc import gc
 from dropbench.jobs.queue.operations import cancel, enqueue, retry
 from dropbench.jobs.queue.reconcile import collect
@@ -18,7 +16,7 @@ from dropbench.jobs.queue.status import activity
 from dropbench.jobs.submission.dispatch import _queued
 from dropbench.jobs.worker.attempt import Attempt
 from tests.damage import DAMAGES, age, damage
-from tests.jobs.workplace import Workplace
+from tests.jobs.workplace import Tiny, Workplace
 from tests.requests import requested
 
 FILES = (
@@ -30,13 +28,7 @@ FAST = ("foreign", "folder", "loop")
 
 
 @pytest.fixture
-def store(place: Workplace) -> Iterator[Store]:
-    with open_store(place.database) as opened:
-        yield opened
-
-
-@pytest.fixture
-def campaign(place: Workplace, store: Store, tiny: Callable[..., list[Trial]]) -> list[RunDirectory]:
+def campaign(place: Workplace, store: Store, tiny: Tiny) -> list[RunDirectory]:
     """Submitted trials, of which every second one has succeeded and the others were killed."""
     trials = tiny(2 * len(FILES) + 1)
     enqueue(store, place.settings, requested("tiny", *trials))

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from dropbench.db.store.store import Store, open_store
+from dropbench.db.store.store import Store
 from dropbench.harness.errors import InputError, UnsuitableError
 from dropbench.harness.settings import Settings
 from dropbench.harness.trials.task import TASKS
 from dropbench.harness.trials.trial import Trial, TrialRequest
 from dropbench.jobs.queue.operations import enqueue
 from dropbench.tasks.preset_task import PresetTask
+from tests.jobs.workplace import Workplace
 from tests.requests import requested
-
-if TYPE_CHECKING:
-    from tests.jobs.workplace import Workplace
 
 REASON = "'masksub' fits none of the 4 sites of TextClassifier: it acts on tokens, for which the model has no site"
 SUITE = """
@@ -35,17 +31,6 @@ presets: {mini: {seeds: 2}}
 """
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with open_store(f"sqlite:///{tmp_path / 'bench.db'}") as store:
-        yield store
-
-
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return Settings(runs=tmp_path / "runs")
-
-
 def make(regularizer: str, seed: int = 0, **params: Any) -> Trial:
     request = TrialRequest(
         task="text-classification", data="trec-synthetic", model="text-transformer", regularizer=regularizer,
@@ -54,47 +39,47 @@ def make(regularizer: str, seed: int = 0, **params: Any) -> Trial:
     return TASKS.get(request.task).trial_for(request, Settings())
 
 
-def test_an_impossible_trial_of_a_suite_is_skipped_with_its_reason(store: Store, settings: Settings) -> None:
+def test_an_impossible_trial_of_a_suite_is_skipped_with_its_reason(store: Store, place: Workplace) -> None:
     possible, first, second = make("dropkey"), make("masksub"), make("masksub", seed=1)
-    enqueued, _ = enqueue(store, settings, requested("mine", *(possible, first, second)))
+    enqueued, _ = enqueue(store, place.settings, requested("mine", *(possible, first, second)))
     assert enqueued.skipped == [first.id, second.id]
     assert len(enqueued.added) == 3
     rows = store.states([possible.id, first.id, second.id])
     assert [(row.state, row.reason) for row in rows.values()] == [("queued", None), *[("skipped", REASON)] * 2]
 
 
-def test_an_impossible_trial_that_is_requested_directly_is_refused(store: Store, settings: Settings) -> None:
+def test_an_impossible_trial_that_is_requested_directly_is_refused(store: Store, place: Workplace) -> None:
     for _ in range(2):  # in a suite or not, before and after it was skipped
         with pytest.raises(UnsuitableError, match=r"^'masksub' fits none of the 4 sites"):
-            enqueue(store, settings, requested("", make("dropkey"), make("masksub")))
-        enqueue(store, settings, requested("mine", make("masksub")))
+            enqueue(store, place.settings, requested("", make("dropkey"), make("masksub")))
+        enqueue(store, place.settings, requested("mine", make("masksub")))
     assert store.counts()["queued"] == 0
 
 
-def test_an_impossible_option_is_refused_in_a_suite_too(store: Store, settings: Settings) -> None:
+def test_an_impossible_option_is_refused_in_a_suite_too(store: Store, place: Workplace) -> None:
     with pytest.raises(InputError, match="window=1000: longer than"):
-        enqueue(store, settings, requested("mine", make("dropkey", window=1000)))
+        enqueue(store, place.settings, requested("mine", make("dropkey", window=1000)))
     assert store.states() == {}
 
 
 def test_a_skipped_trial_is_queued_when_it_has_become_possible(
-    store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    store: Store, place: Workplace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trial = make("masksub")
-    assert enqueue(store, settings, requested("mine", trial))[0].skipped == [trial.id]
-    again, _ = enqueue(store, settings, requested("mine", trial, make("dropkey")))
+    assert enqueue(store, place.settings, requested("mine", trial))[0].skipped == [trial.id]
+    again, _ = enqueue(store, place.settings, requested("mine", trial, make("dropkey")))
     assert (again.present, again.requeued, again.skipped) == ([trial.id], [], [trial.id])
     monkeypatch.setattr(PresetTask, "check", classmethod(lambda cls, trial: None))  # a later version can run it
-    assert enqueue(store, settings, requested("mine", trial))[0].requeued == [trial.id]
+    assert enqueue(store, place.settings, requested("mine", trial))[0].requeued == [trial.id]
     assert store.states([trial.id])[trial.id].state == "queued"
 
 
 def test_a_task_without_class_scores_skips_regularizers_of_the_loss(
-    store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    store: Store, place: Workplace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(TASKS.get("text-classification"), "gives_logits", classmethod(lambda cls: False))
     trial = make("r-drop", alpha=0.123)
-    assert enqueue(store, settings, requested("mine", trial))[0].skipped == [trial.id]
+    assert enqueue(store, place.settings, requested("mine", trial))[0].skipped == [trial.id]
     assert "needs class scores" in str(store.states([trial.id])[trial.id].reason)
 
 
@@ -105,8 +90,7 @@ def test_a_suite_runs_and_shows_its_skipped_cells(place: Workplace) -> None:
     assert added.stdout.splitlines() == [
         "Added 4 trials (0 already present). 2 queued; run `dropbench submit`.", f"2 trials skipped: {REASON}.",
     ]  # fmt: skip
-    done = place.call("run", "mine.yaml", "--executor", "debug")
-    assert done.returncode == 0, done.stderr
+    done = place.ok("run", "mine.yaml", "--executor", "debug")
     assert "4 trials (2 skipped), 1 worker" in done.stderr
     assert f"[1] {REASON}" in " ".join(done.stdout.split())
     again = place.call("run", "mine.yaml", "--executor", "debug")
@@ -116,8 +100,7 @@ def test_a_suite_runs_and_shows_its_skipped_cells(place: Workplace) -> None:
     (row,) = json.loads(place.call("results", "skipped", "--json").stdout)
     assert (row["state"], row["mark"], row["n"]) == ("skipped", f"{REASON}, synthetic", 0)
     for format in ("table", "md", "tex", "csv", "json", "html"):
-        shown = place.call("report", "mine.yaml", "--format", format, "-o", "report")
-        assert shown.returncode == 0, shown.stderr
+        place.ok("report", "mine.yaml", "--format", format, "-o", "report")
         text = (place.folder / "report").read_text(encoding="utf-8")
         assert "skipped" in text
         assert "which the model has no site" in " ".join(text.split())

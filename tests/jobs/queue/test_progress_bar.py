@@ -51,13 +51,6 @@ def train(directory: RunDirectory, *events: tuple[int, float, float]) -> None:
     (directory.path / "events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-def test_the_start_reports_trials_and_workers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    trials = {str(number): trial("x") for number in range(24)}
-    ProgressBar(tmp_path, trials, set()).start(2)
-    ProgressBar(tmp_path, trials, {"0", "1"}).start(1)
-    assert capsys.readouterr().err.splitlines() == ["24 trials, 2 workers", "24 trials (2 already done), 1 worker"]
-
-
 def test_running_trials_are_reported_at_intervals(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

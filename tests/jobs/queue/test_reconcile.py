@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from dropbench.db.store.store import Store, SubmissionRow, open_store
+from dropbench.db.store.store import Store, SubmissionRow
 from dropbench.harness.runs.run_directory import CANCELLED, RunDirectory
 from dropbench.harness.trials.trial import Trial
 from dropbench.jobs.queue.operations import cancel, enqueue, requeue_exhausted, retry
@@ -18,12 +16,10 @@ from dropbench.jobs.queue.status import read_status
 from dropbench.jobs.slurm.job_states import JobStates
 from dropbench.jobs.submission.submission import Submission
 from dropbench.jobs.worker import slots
-from dropbench.jobs.worker.attempt import Attempt, finalize_dead
+from dropbench.jobs.worker.attempt import Attempt
 from dropbench.jobs.worker.retry import MAX_FRUITLESS_ATTEMPTS
+from tests.jobs.workplace import Tiny, Workplace
 from tests.requests import requested
-
-if TYPE_CHECKING:
-    from tests.jobs.workplace import Workplace
 
 ALIVE = Submission("s1", alive=True)
 DEAD = Submission("s1", alive=False)
@@ -31,19 +27,13 @@ REMOTE = Submission("s1", alive=True, jobs=JobStates(answered=False))
 
 
 @pytest.fixture
-def trial(tiny: Callable[..., list[Trial]]) -> Trial:
+def trial(tiny: Tiny) -> Trial:
     return tiny()[0]
 
 
 @pytest.fixture
 def directory(place: Workplace, trial: Trial) -> RunDirectory:
     return RunDirectory.create(place.runs, trial)
-
-
-@pytest.fixture
-def store(place: Workplace) -> Iterator[Store]:
-    with open_store(place.database) as opened:
-        yield opened
 
 
 def begin(directory: RunDirectory, submission: str = "s1") -> Attempt:
@@ -207,15 +197,7 @@ def test_a_damaged_result(place: Workplace, store: Store, trial: Trial, director
     assert state(store, trial) == "queued"
 
 
-def test_a_trial_whose_run_directory_is_deleted_is_queued(place: Workplace, store: Store, trial: Trial) -> None:
-    enqueue(store, place.settings, requested("", trial))
-    submit(store, place, trial.id)
-    place.runs.mkdir(exist_ok=True)
-    assert collect(store, place.settings) == {trial.id: "queued"}
-    assert state(store, trial) == "queued"
-
-
-def test_cancel_and_retry(place: Workplace, store: Store, tiny: Callable[..., list[Trial]]) -> None:
+def test_cancel_and_retry(place: Workplace, store: Store, tiny: Tiny) -> None:
     queued, submitted, running, finished = trials = tiny(4)
     enqueue(store, place.settings, requested("", *trials))
     with slots.dispatch_lock(place.runs):
@@ -258,12 +240,3 @@ def test_curves_of_running_trials_are_imported_by_a_thorough_collect_only(
         assert points() == 0
         collect(store, place.settings, thorough=True)
         assert points() == 2
-
-
-def test_only_dead_attempts_are_finalized(place: Workplace, directory: RunDirectory) -> None:
-    finalize_dead(directory)
-    begin(directory).finish("failed", "a cause")
-    before = json.dumps(directory.attempts())
-    finalize_dead(directory)
-    assert json.dumps(directory.attempts()) == before
-    assert Path(directory.path / "attempts").is_dir()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
-
 from dropbench.db.store.run_record import read_run_record
 from dropbench.db.store.store import Store
 from dropbench.harness.clock import utc_now_iso
@@ -15,12 +12,8 @@ from dropbench.jobs.queue.status import read_status, render
 from dropbench.jobs.slurm.profile import Profile
 from dropbench.jobs.submission.dispatch import Dispatched, Plan, dispatch
 from dropbench.jobs.submission.submission import inspect_submissions, job_name
-from dropbench.jobs.worker.worker import STARTED_SUFFIX
-
-if TYPE_CHECKING:
-    from tests.jobs.workplace import Workplace
-
-Programs = Callable[..., None]
+from dropbench.jobs.worker.stop_requests import STARTED_SUFFIX
+from tests.jobs.workplace import Programs, Workplace
 
 
 def submit(store: Store, place: Workplace, ids: list[str] | None = None, trials_per_job: int = 1) -> Dispatched:

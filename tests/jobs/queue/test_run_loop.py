@@ -9,22 +9,19 @@ import socket
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from dropbench.harness.settings import Settings
 from dropbench.jobs.queue import run_loop
 from dropbench.jobs.worker import slots
+from tests.jobs.workplace import Workplace
 from tests.patience import PATIENCE, wait
-
-if TYPE_CHECKING:
-    from tests.jobs.workplace import Workplace
 
 
 def test_a_suite_is_trained_once_and_its_table_printed(place: Workplace) -> None:
-    first = place.call("run", "tiny.yaml", "--parallel", "2", fresh=True)
-    assert first.returncode == 0, first.stderr
+    first = place.ok("run", "tiny.yaml", "--parallel", "2", fresh=True)
     assert "A tiny table" in first.stdout
     lines = [line for line in first.stderr.splitlines() if line.startswith("[")]
     assert len(lines) == 4
@@ -33,41 +30,27 @@ def test_a_suite_is_trained_once_and_its_table_printed(place: Workplace) -> None
     assert "\x1b" not in first.stdout + first.stderr, "colours and bars are for terminals"
     submissions = sorted((place.runs / ".submitit").iterdir())
 
-    second = place.call("run", "tiny.yaml")
-    assert second.returncode == 0, second.stderr
+    second = place.ok("run", "tiny.yaml")
     assert second.stdout == first.stdout
     assert "nothing to train: 4 trials already done" in second.stderr
     assert sorted((place.runs / ".submitit").iterdir()) == submissions, "no worker is started"
     assert {len(attempts) for attempts in place.attempts().values()} == {1}
 
-    more = place.call("run", "tiny.yaml", "--seeds", "3", "--json", "--parallel", "1")
-    assert more.returncode == 0, more.stderr
+    more = place.ok("run", "tiny.yaml", "--seeds", "3", "--json", "--parallel", "1")
     assert json.loads(more.stdout)
     assert sorted(len(attempts) for attempts in place.attempts().values()) == [1] * 6
 
 
 @pytest.mark.slow
 def test_one_configuration_without_a_suite_and_with_a_new_database(place: Workplace) -> None:
-    options = [
-        "--task",
-        "tiny",
-        "--data",
-        "tiny",
-        "--model",
-        "tiny",
-        "--regularizer",
-        "dropkey:ratio=0.2",
-        "--set",
-        "steps=5",
-    ]
-    done = place.call("run", *options)
-    assert done.returncode == 0, done.stderr
+    words = ("run", "--task", "tiny", "--data", "tiny", "--model", "tiny", "--regularizer", "dropkey:ratio=0.2")
+    done = place.ok(*words, "--set", "steps=5")
     (directory,) = place.directories()
     trial = directory.trial()
     assert (trial.regularizer.params["ratio"], trial.recipe["steps"], trial.seed) == (0.2, 5, 0)
     for file in place.folder.glob("bench.db*"):
         file.unlink()
-    again = place.call("run", *options)
+    again = place.call(*words, "--set", "steps=5")
     assert "nothing to train: 1 trial already done" in again.stderr
     assert again.stdout == done.stdout
 
@@ -92,7 +75,7 @@ def test_a_trial_that_fails(place: Workplace) -> None:
     assert again.returncode == 1, "failed trials are not run again without a retry"
     requeued = place.call("retry", "failed").stdout
     assert requeued == "Requeued 2 trials: run `dropbench submit` or `dropbench run SUITE`.\n"
-    assert place.call("run", "tiny.yaml").returncode == 0
+    place.ok("run", "tiny.yaml")
     assert sorted(len(attempts) for attempts in place.attempts().values()) == [1, 1, 2, 2]
 
 
@@ -106,8 +89,7 @@ def test_a_trial_that_always_kills_its_worker_is_given_up(place: Workplace) -> N
     ((*lost, last),) = [[attempt["state"] for attempt in attempts] for attempts in place.attempts().values()]
     assert (lost, last) == (["lost"] * 4, "failed")
     place.trouble.write_text("")
-    again = place.call(*command)
-    assert again.returncode == 0, again.stderr
+    place.ok(*command)
 
 
 @pytest.mark.slow
@@ -135,8 +117,7 @@ def test_ctrl_c_writes_checkpoints_and_the_same_command_resumes(place: Workplace
     assert (status["queued"], status["running"], status["failed"]) == (4, 0, 0)
 
     place.pause.write_text("0")
-    again = place.call("run", "tiny.yaml")
-    assert again.returncode == 0, again.stderr
+    place.ok("run", "tiny.yaml")
     for directory in place.directories():
         resumed = [event["step"] for event in directory.events() if event["event"] == "resume"]
         assert (max(resumed) > 0) == (directory.id in stopped)
@@ -196,8 +177,7 @@ def test_workers_outlive_a_killed_command_line_and_keep_their_slots(place: Workp
     status = json.loads(place.call("status", "--json").stdout)
     assert (status["running"], status["submitted"]) == (1, 3)
     place.pause.write_text("0")
-    again = place.call("run", "tiny.yaml", "--parallel", "1")
-    assert again.returncode == 0, again.stderr
+    place.ok("run", "tiny.yaml", "--parallel", "1")
     pids = {attempt["pid"] for attempts in place.attempts().values() for attempt in attempts}
     assert pids == {worker}, "the first worker runs all trials"
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING
 
+from tests.jobs.workplace import Workplace
 from tests.patience import PATIENCE, wait
-
-if TYPE_CHECKING:
-    from tests.jobs.workplace import Workplace
 
 
 def test_trials_that_end_are_named_with_their_model_loss_and_rate(place: Workplace) -> None:
     place.pause.write_text("hold")
-    assert place.call("enqueue", "tiny.yaml", "--preset", "one").returncode == 0
-    assert place.call("submit", "--parallel", "1").returncode == 0
+    place.ok("enqueue", "tiny.yaml", "--preset", "one")
+    place.ok("submit", "--parallel", "1")
     wait(place.running, "a trial in training")
     watching = place.start("status", "--watch")
     assert watching.stdout is not None

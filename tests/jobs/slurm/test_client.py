@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from dropbench.jobs.slurm import client
 from dropbench.jobs.slurm.execution import Execution, exit_cause
 from dropbench.jobs.slurm.job_states import JobStates
+from tests.jobs.workplace import Programs
 from tests.patience import PATIENCE
-
-Programs = Callable[..., None]
 
 
 def test_executions_of_requeued_jobs_and_of_arrays(programs: Programs) -> None:

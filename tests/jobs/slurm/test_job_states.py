@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from dropbench.jobs.slurm.job_states import SACCT_LAG_S, query_jobs
-
-Programs = Callable[..., None]
+from tests.jobs.workplace import Programs
 
 
 def test_sacct_is_waited_for_if_it_lags_and_not_needed_if_it_is_missing(programs: Programs, tmp_path: Path) -> None:

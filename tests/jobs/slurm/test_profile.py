@@ -1,15 +1,13 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from dropbench.harness.errors import InputError
 from dropbench.jobs.slurm.profile import Profile, load_profile
-
-if TYPE_CHECKING:
-    from tests.jobs.workplace import Workplace
+from tests.jobs.workplace import Programs, Workplace
 
 TOML = """
 [profiles.a100]
@@ -83,24 +81,16 @@ def test_no_text_of_a_profile_adds_a_line(key: str, letter: str) -> None:
         Profile(**{key: value})  # type: ignore[arg-type]
 
 
-def test_the_sbatch_script_of_a_dry_run(place: Workplace) -> None:
+def test_the_sbatch_script_of_a_dry_run(place: Workplace, programs: Programs) -> None:
     (place.folder / "dropbench.toml").write_text(TOML)
-    place.call("enqueue", "tiny.yaml")
-    programs = place.folder / "bin"
-    programs.mkdir()
-    path = {**place.environment, "PATH": str(programs)}
+    place.ok("enqueue", "tiny.yaml")
+    path = {**place.environment, "PATH": os.environ["PATH"]}
+    programs(srun=None)
     missing = place.call("submit", "--executor", "slurm", "--profile", "a100", "--dry-run", env=path)
     assert missing.returncode == 2
     assert "executor slurm: srun not found: " in missing.stderr
-    for name, script in (
-        ("srun", "exit 1"),
-        ("squeue", ""),
-        ("sbatch", "echo 'sbatch: error: no such\npartition' >&2; exit 1"),
-    ):
-        (programs / name).write_text(f"#!/bin/sh\n{script}\n")
-        (programs / name).chmod(0o755)
-    done = place.call("submit", "--executor", "slurm", "--profile", "a100", "--dry-run", env=path)
-    assert done.returncode == 0, done.stderr
+    programs(srun="exit 1", sbatch="echo 'sbatch: error: no such\npartition' >&2; exit 1")
+    done = place.ok("submit", "--executor", "slurm", "--profile", "a100", "--dry-run", env=path)
     for line in (
         "#SBATCH --partition=gpu", "#SBATCH --account=vision", "#SBATCH --qos=long", "#SBATCH --constraint=a100",
         "#SBATCH --gpus-per-node=1", "#SBATCH --cpus-per-task=8", "#SBATCH --mem=32768MB", "#SBATCH --time=720",

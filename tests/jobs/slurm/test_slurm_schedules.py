@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import ClassVar
@@ -35,6 +34,7 @@ from dropbench.jobs.worker.stop_requests import PREEMPTION_SIGNAL
 from tests.jobs.slurm.simulated_slurm import SimulatedSlurm, simulated
 from tests.jobs.slurm.slurm_programs import Element
 from tests.jobs.slurm.worker_thread import Killed
+from tests.jobs.workplace import Tiny
 from tests.requests import requested
 
 SCHEDULES = int(os.environ.get("SCHEDULES", "60"))
@@ -232,7 +232,7 @@ class Schedules(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("count", [SCHEDULES // 10, pytest.param(SCHEDULES, marks=pytest.mark.slow)])
-def test_every_trial_ends_once_whatever_fails(tiny: Callable[..., list[Trial]], count: int) -> None:
+def test_every_trial_ends_once_whatever_fails(tiny: Tiny, count: int) -> None:
     Schedules.trials = tiny(seeds=7)
     schedules = settings(
         max_examples=count,

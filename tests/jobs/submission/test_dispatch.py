@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from submitit.core.utils import DelayedSubmission
@@ -20,11 +18,8 @@ from dropbench.jobs.slurm.profile import Profile
 from dropbench.jobs.submission.dispatch import Plan, dispatch
 from dropbench.jobs.submission.submission import ELEMENTS_FILE
 from dropbench.jobs.worker.stop_requests import STOP_FILE, StopRequests
+from tests.jobs.workplace import Programs, Workplace
 
-if TYPE_CHECKING:
-    from tests.jobs.workplace import Workplace
-
-Programs = Callable[..., None]
 PLAN = Plan("slurm", profile=Profile())
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,11 +13,8 @@ from dropbench.harness.trials.trial import Trial
 from dropbench.jobs.slurm.profile import Profile
 from dropbench.jobs.submission.dispatch import Plan
 from dropbench.jobs.submission.submit import default_profile, describe_defaults, group_by_profile, submit
+from tests.jobs.workplace import Programs, Workplace
 
-if TYPE_CHECKING:
-    from tests.jobs.workplace import Workplace
-
-Programs = Callable[..., None]
 PLAN = Plan("slurm", profile=Profile())
 JOB_LIMIT = "sbatch: error: AssocMaxSubmitJobLimit"
 

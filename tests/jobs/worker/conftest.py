@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -11,11 +11,12 @@ import pytest
 from dropbench.harness.runs.run_directory import RunDirectory
 from dropbench.harness.trials.trial import Trial
 from dropbench.jobs.worker.worker import Worker
+from tests.jobs.worker.training import Work
 from tests.jobs.workplace import Workplace
 
 
 @pytest.fixture
-def work(place: Workplace, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Worker]]:
+def work(place: Workplace, monkeypatch: pytest.MonkeyPatch) -> Iterator[Work]:
     """Return a function that creates a worker for trials, with their run directories."""
     import torch
 

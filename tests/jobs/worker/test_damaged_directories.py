@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from dropbench.harness.cli.main import run
 from dropbench.harness.errors import InputError
 from dropbench.harness.runs.run_directory import RunDirectory
-from dropbench.harness.trials.trial import Trial
-from dropbench.jobs.worker.worker import Worker
 from tests.damage import age, damage
 from tests.fuzz.hostile import limited
-from tests.jobs.worker.training import states
-from tests.jobs.workplace import Workplace
+from tests.jobs.worker.training import Work, states
+from tests.jobs.workplace import Tiny, Workplace
 
 
 @pytest.mark.parametrize("kind", ["empty", "foreign", "folder", "loop"])
-def test_a_worker_goes_on(
-    place: Workplace, work: Callable[..., Worker], tiny: Callable[..., list[Trial]], kind: str
-) -> None:
+def test_a_worker_goes_on(place: Workplace, work: Work, tiny: Tiny, kind: str) -> None:
     trials = tiny(6, overrides={"steps": 2})
     worker = work(trials)
     for trial, name in zip(
@@ -44,7 +38,7 @@ def test_a_worker_goes_on(
 
 
 def test_a_pipe_in_place_of_the_log_fails_its_trial_alone(
-    place: Workplace, work: Callable[..., Worker], tiny: Callable[..., list[Trial]], monkeypatch: pytest.MonkeyPatch
+    place: Workplace, work: Work, tiny: Tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trials = tiny(2, overrides={"steps": 2})
     worker = work(trials)

@@ -5,14 +5,11 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.jobs.workplace import Workplace
 from tests.patience import PATIENCE
-
-if TYPE_CHECKING:
-    from tests.jobs.workplace import Workplace
 
 # With a process namespace, so that all processes end with it.
 NAMESPACE = ["unshare", "--map-root-user", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]

@@ -48,23 +48,3 @@ def test_the_duration_of_a_kind_is_the_longest_of_its_trials() -> None:
     assert next(paths) == Path("3")
     order.record(Path("3"), 9.0)
     assert [*paths] == [Path("5"), Path("6")]
-
-
-def test_two_workers_end_with_the_short_trials() -> None:
-    """Simulate two workers that share eight long and eight short trials, listed in turns."""
-    kinds, seconds = "sl" * 8, {"s": 1.0, "l": 4.0}
-    paths = [Path(f"{number}") for number in range(len(kinds))]
-
-    def end(first_come: bool) -> float:
-        orders = [LongestFirst(paths, [] if first_come else list(kinds)) for _ in range(2)]
-        queues, taken, clock = [*map(iter, orders)], set[Path](), [0.0, 0.0]
-        while len(taken) < len(paths):
-            worker = clock.index(min(clock))
-            path = next(path for path in queues[worker] if path not in taken)
-            taken.add(path)
-            took = seconds[kinds[int(path.name)]]
-            orders[worker].record(path, took)
-            clock[worker] += took
-        return max(clock)
-
-    assert end(first_come=False) == 20.0 < end(first_come=True)

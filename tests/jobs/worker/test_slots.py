@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import subprocess
@@ -35,14 +34,6 @@ def test_the_limit_counts_all_live_workers(tmp_path: Path) -> None:
     assert slots.count_workers(tmp_path) == 0
 
 
-def test_any_limit(tmp_path: Path) -> None:
-    with slots.dispatch_lock(tmp_path):
-        acquired = slots.acquire(tmp_path, "a", count=2, max_workers=10**12)
-    assert [slot.number for slot in acquired] == [0, 1]
-    for slot in acquired:
-        slot.close()
-
-
 def test_a_slot_is_held_as_long_as_any_of_its_processes_is_alive(tmp_path: Path) -> None:
     with slots.dispatch_lock(tmp_path):
         (slot,) = slots.acquire(tmp_path, "a", count=1, max_workers=1)
@@ -69,23 +60,6 @@ def test_a_worker_cannot_hold_a_removed_slot(tmp_path: Path) -> None:
         assert not held
     with slots.hold(None) as held:
         assert held
-
-
-def test_a_held_slot_is_not_removed(tmp_path: Path) -> None:
-    with slots.dispatch_lock(tmp_path):
-        (slot,) = slots.acquire(tmp_path, "a", count=1, max_workers=1)
-        slots.remove_slots(tmp_path, "a")
-        assert slot.path.exists()
-        slot.close()
-
-
-def test_the_dispatch_lock_is_exclusive(tmp_path: Path) -> None:
-    with (
-        slots.dispatch_lock(tmp_path),
-        open(slots.jobs_folder(tmp_path) / "lock", "rb") as file,
-        pytest.raises(BlockingIOError),
-    ):
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
 
 def test_a_command_says_that_it_waits_for_the_dispatch_lock(

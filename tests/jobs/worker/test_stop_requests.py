@@ -4,28 +4,22 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from dropbench.harness.runs.run_directory import CANCELLED, RunDirectory
-from dropbench.harness.trials.trial import Trial
 from dropbench.jobs.worker.stop_requests import STOP_FILE
-from dropbench.jobs.worker.worker import Worker
-from tests.jobs.worker.training import run_when_training, states
+from tests.jobs.worker.training import Work, run_when_training, states
+from tests.jobs.workplace import Tiny, Workplace
 from tests.patience import wait
-
-if TYPE_CHECKING:
-    from tests.jobs.workplace import Workplace
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_writes_a_checkpoint_and_ends_the_worker(
     place: Workplace,
-    work: Callable[..., Worker],
-    tiny: Callable[..., list[Trial]],
+    work: Work,
+    tiny: Tiny,
     number: signal.Signals,
 ) -> None:
     trials = tiny(2)
@@ -41,9 +35,7 @@ def test_a_signal_writes_a_checkpoint_and_ends_the_worker(
     assert [event["step"] for event in events if event["event"] == "resume"][-1] > 0
 
 
-def test_preemption_is_forwarded_to_submitit_after_the_checkpoint(
-    place: Workplace, work: Callable[..., Worker], tiny: Callable[..., list[Trial]]
-) -> None:
+def test_preemption_is_forwarded_to_submitit_after_the_checkpoint(place: Workplace, work: Work, tiny: Tiny) -> None:
     called: list[list[str]] = []
 
     def preempt() -> None:
@@ -65,9 +57,7 @@ def test_preemption_is_forwarded_to_submitit_after_the_checkpoint(
     assert states(place) == {trials[0].id: ["preempted", "succeeded"]}, "the same submission resumes the trial"
 
 
-def test_the_stop_file_ends_the_worker_and_cancelling_only_the_trial(
-    place: Workplace, work: Callable[..., Worker], tiny: Callable[..., list[Trial]]
-) -> None:
+def test_the_stop_file_ends_the_worker_and_cancelling_only_the_trial(place: Workplace, work: Work, tiny: Tiny) -> None:
     trials = tiny(3, overrides={"steps": 199})  # with an event at each step
     worker = work(trials)
 

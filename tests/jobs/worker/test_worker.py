@@ -4,27 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import signal
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from dropbench.harness.runs.run_directory import CANCELLED, RunDirectory
 from dropbench.harness.trials.trial import Trial
+from dropbench.jobs.worker import worker
 from dropbench.jobs.worker.attempt import Attempt
 from dropbench.jobs.worker.retry import MAX_SPLITS
-from dropbench.jobs.worker.worker import Worker
 from tests.harness.attention.attention_case import needs_triton
-from tests.jobs.worker.training import run_when_training, states
-
-if TYPE_CHECKING:
-    from tests.jobs.workplace import Workplace
+from tests.jobs.worker.training import Work, run_when_training, states
+from tests.jobs.workplace import Tiny, Workplace
 
 
-def test_every_trial_of_the_list_is_run(
-    place: Workplace, work: Callable[..., Worker], tiny: Callable[..., list[Trial]]
-) -> None:
+def test_every_trial_of_the_list_is_run(place: Workplace, work: Work, tiny: Tiny) -> None:
     handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)]
     trials = tiny(2)
     work(trials)()
@@ -42,7 +36,7 @@ def test_every_trial_of_the_list_is_run(
 
 
 def test_a_kind_of_trial_that_was_not_run_yet_comes_before_the_next_of_another(
-    place: Workplace, work: Callable[..., Worker], tiny: Callable[..., list[Trial]]
+    place: Workplace, work: Work, tiny: Tiny
 ) -> None:
     trials = tiny(3)
     worker = work(trials)
@@ -52,9 +46,7 @@ def test_a_kind_of_trial_that_was_not_run_yet_comes_before_the_next_of_another(
     assert sorted(started, key=started.__getitem__) == [trials[0].id, trials[2].id, trials[1].id]
 
 
-def test_a_failing_trial_does_not_stop_the_others(
-    place: Workplace, work: Callable[..., Worker], tiny: Callable[..., list[Trial]]
-) -> None:
+def test_a_failing_trial_does_not_stop_the_others(place: Workplace, work: Work, tiny: Tiny) -> None:
     trials = tiny(4)
     place.trouble.write_text("raise 5 1")
     work(trials[:2])()
@@ -78,6 +70,19 @@ def test_a_failing_trial_does_not_stop_the_others(
     assert (last["cause"], last["message"]) == ("data 'tiny': line 3: expected a label", None)
 
 
+@pytest.mark.parametrize("error", [BaseException("odd"), KeyboardInterrupt()], ids=repr)
+def test_a_plug_in_may_raise_anything(
+    place: Workplace, work: Work, tiny: Tiny, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    def train(*arguments: object) -> None:
+        raise error
+
+    trials = tiny(2)
+    monkeypatch.setattr(worker, "_train", train)
+    work(trials)()
+    assert states(place) == {trial.id: ["failed"] for trial in trials}
+
+
 @pytest.mark.parametrize(
     ("changes", "cause"),
     [
@@ -88,7 +93,7 @@ def test_a_failing_trial_does_not_stop_the_others(
 )
 @needs_triton
 def test_a_trial_fails_at_its_start_on_a_node_without_the_requested_hardware(
-    place: Workplace, work: Callable[..., Worker], tiny: Callable[..., list[Trial]], no_gpu: None,
+    place: Workplace, work: Work, tiny: Tiny, no_gpu: None,
     changes: dict[str, str], cause: str,
 ) -> None:  # fmt: skip
     (trial,) = tiny()
@@ -98,9 +103,7 @@ def test_a_trial_fails_at_its_start_on_a_node_without_the_requested_hardware(
     assert not (place.runs / trial.id / "events.jsonl").exists(), "nothing is trained"
 
 
-def test_a_trial_that_runs_out_of_memory_resumes_in_more_pieces(
-    place: Workplace, work: Callable[..., Worker], tiny: Callable[..., list[Trial]]
-) -> None:
+def test_a_trial_that_runs_out_of_memory_resumes_in_more_pieces(place: Workplace, work: Work, tiny: Tiny) -> None:
     (trial,) = tiny(overrides={"model.dropout": 0.0})
     work([trial], runs=place.folder / "whole")()
     place.trouble.write_text("short 2")  # of the eight samples of a batch
@@ -117,9 +120,7 @@ def test_a_trial_that_runs_out_of_memory_resumes_in_more_pieces(
     assert pieces["metrics"] == pytest.approx(whole["metrics"], rel=1e-5)
 
 
-def test_running_out_of_memory_in_the_smallest_pieces_fails(
-    place: Workplace, work: Callable[..., Worker], tiny: Callable[..., list[Trial]]
-) -> None:
+def test_running_out_of_memory_in_the_smallest_pieces_fails(place: Workplace, work: Work, tiny: Tiny) -> None:
     (small,) = tiny(overrides={"batch_size": 4})
     (large,) = tiny(overrides={"batch_size": 64})
     place.trouble.write_text("short 0")
@@ -137,9 +138,7 @@ def test_running_out_of_memory_in_the_smallest_pieces_fails(
     assert (states(place)[large.id][-1], place.attempts()[large.id][-1]["micro_batch_splits"]) == ("succeeded", 1)
 
 
-def test_a_failed_trial_is_retried_by_another_submission_only(
-    place: Workplace, work: Callable[..., Worker], tiny: Callable[..., list[Trial]]
-) -> None:
+def test_a_failed_trial_is_retried_by_another_submission_only(place: Workplace, work: Work, tiny: Tiny) -> None:
     trials = tiny()
     place.trouble.write_text("raise 5")
     work(trials)()
@@ -150,14 +149,14 @@ def test_a_failed_trial_is_retried_by_another_submission_only(
     assert states(place) == {trials[0].id: ["failed", "succeeded"]}
 
 
-def test_a_missing_plug_in(place: Workplace, work: Callable[..., Worker], tiny: Callable[..., list[Trial]]) -> None:
+def test_a_missing_plug_in(place: Workplace, work: Work, tiny: Tiny) -> None:
     trials = tiny()
     work(trials, plugins=(place.folder / "gone.py",))()
     (attempt,) = place.attempts()[trials[0].id]
     assert attempt["cause"].startswith(f"plug-in {place.folder / 'gone.py'}: No such file")
 
 
-def test_a_changed_plug_in(place: Workplace, work: Callable[..., Worker], tiny: Callable[..., list[Trial]]) -> None:
+def test_a_changed_plug_in(place: Workplace, work: Work, tiny: Tiny) -> None:
     (trial,) = tiny()
     digest = hashlib.sha256(place.settings.plugins[0].read_bytes()).hexdigest()
     right = trial.model_copy(update={"plugins": {"tiny_task.py": digest}})
@@ -168,9 +167,7 @@ def test_a_changed_plug_in(place: Workplace, work: Callable[..., Worker], tiny: 
     assert causes == {"succeeded": None, "failed": cause}
 
 
-def test_locked_deleted_and_cancelled_trials_are_skipped(
-    place: Workplace, work: Callable[..., Worker], tiny: Callable[..., list[Trial]]
-) -> None:
+def test_locked_deleted_and_cancelled_trials_are_skipped(place: Workplace, work: Work, tiny: Tiny) -> None:
     trials = tiny(4)
     worker = work(trials)
     first, second, third, fourth = (RunDirectory(Path(path)) for path in worker.directories)
@@ -184,7 +181,7 @@ def test_locked_deleted_and_cancelled_trials_are_skipped(
 
 
 def test_the_end_of_a_dead_attempt_is_recorded_and_its_temporary_files_deleted(
-    place: Workplace, work: Callable[..., Worker], tiny: Callable[..., list[Trial]]
+    place: Workplace, work: Work, tiny: Tiny
 ) -> None:
     worker = work(tiny())
     directory = RunDirectory(Path(worker.directories[0]))
@@ -219,9 +216,7 @@ def test_all_output_and_warnings_go_to_the_log(place: Workplace) -> None:
         assert log.count(text) == 2, log
 
 
-def test_a_run_directory_that_is_deleted_during_training(
-    place: Workplace, work: Callable[..., Worker], tiny: Callable[..., list[Trial]]
-) -> None:
+def test_a_run_directory_that_is_deleted_during_training(place: Workplace, work: Work, tiny: Tiny) -> None:
     trials = tiny(2)
     thread = run_when_training(place, lambda: (place.runs / trials[0].id).rename(place.folder / "gone"))
     worker = work(trials)
@@ -230,9 +225,7 @@ def test_a_run_directory_that_is_deleted_during_training(
     assert states(place) == {trials[1].id: ["succeeded"]}
 
 
-def test_a_worker_without_its_slot_does_nothing(
-    place: Workplace, work: Callable[..., Worker], tiny: Callable[..., list[Trial]]
-) -> None:
+def test_a_worker_without_its_slot_does_nothing(place: Workplace, work: Work, tiny: Tiny) -> None:
     worker = work(tiny())
     worker.slot_file = str(place.folder / "removed")
     worker()

@@ -5,8 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from dropbench.jobs.worker.worker import Worker
 from tests.jobs.workplace import Workplace
 from tests.patience import wait
+
+Work = Callable[..., Worker]
+"""The fixture `work`: creates a worker for trials."""
 
 
 def states(place: Workplace) -> dict[str, list[str]]:

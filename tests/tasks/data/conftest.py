@@ -16,6 +16,7 @@ from dropbench.tasks.data.locate import default_folder, nearest_layout
 
 WriteSource = Callable[[str, Mapping[str, bytes]], Source]
 RealSource = Callable[[str], Source]
+WriteImage = Callable[[Path, int], None]
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.fixture
-def write_image() -> Callable[[Path, int], None]:
+def write_image() -> WriteImage:
     """Return a function that writes a small gray image; the suffix determines the format."""
 
     def write(path: Path, value: int) -> None:

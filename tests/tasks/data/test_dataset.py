@@ -13,26 +13,28 @@ import pytest
 from dropbench.harness.errors import InputError
 from dropbench.harness.registry import current_plugin, load
 from dropbench.tasks.data import DATASETS, locate, read_any
-from dropbench.tasks.data.check import check
 from dropbench.tasks.data.dataset import Catalog, read_card
 from dropbench.tasks.data.synthetic_cache import write_synthetic
+from tests.input_errors import one_line
 from tests.paths import ROOT
 
 ALL = list(DATASETS)
 CARDS = ROOT / "tasks" / "data" / "cards"
 TREC = (CARDS / "trec.yaml").read_text(encoding="utf-8")
-TABLE_4 = {
-    "conll2000": {"train": 211727, "test": 47377},
-    "conll2003": {"train": 204567, "dev": 51578, "test": 46666},
-    "ptb": {"train": 912344, "dev": 131768, "test": 129654},
-}
-TABLE_2 = {"cr": 3993, "trec": 5052, "subj": 10000, "mr": 10661, "ag-news": 127600, "yelp13": 335018}
+TABLES = {
+    "DropAttention, Table 2": {
+        name: {"all": rows}
+        for name, rows in (
+            ("cr", 3993), ("trec", 5052), ("subj", 10000), ("mr", 10661), ("ag-news", 127600), ("yelp13", 335018),
+        )
+    },
+    "DropAttention, Table 4": {
+        "conll2000": {"train": 211727, "test": 47377},
+        "conll2003": {"train": 204567, "dev": 51578, "test": 46666},
+        "ptb": {"train": 912344, "dev": 131768, "test": 129654},
+    },
+}  # fmt: skip
 OF_ANY_SIZE = ("enwiki", "humbi", "text")
-
-
-def test_the_sets_of_the_papers_are_there() -> None:
-    assert set(ALL) >= {*TABLE_2, "digits", "cifar10", "cifar100", "imagenet", "tiny-imagenet"}
-    assert set(ALL) >= {*TABLE_4, "wnut17", "ud-ewt", "snli"}
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -47,51 +49,18 @@ def test_entry_is_complete(name: str) -> None:
     assert dataset.published or dataset.card or name in OF_ANY_SIZE
     assert {entry.split for entry in dataset.published} <= {"train", "dev", "test", "all"}
     assert len(dataset.class_names) in (0, dataset.classes)
-    for layout in dataset.layouts:
-        assert layout.files
-        assert callable(load(layout.reader))
-    if dataset.synthetic:
-        assert callable(load(dataset.synthetic))
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_folders_and_names_stay_below_the_root(name: str) -> None:
-    dataset = DATASETS.get(name)
+    for target in (*(layout.reader for layout in dataset.layouts), dataset.synthetic):
+        assert not target or callable(load(target))
     for part in (dataset.folder, *(file for layout in dataset.layouts for file in layout.files)):
         assert not part.startswith("/")
         assert ".." not in part.split("/")
 
 
-def test_published_tokens_are_those_of_dropattention() -> None:
-    for name, stated in TABLE_4.items():
-        published = [entry for entry in DATASETS.get(name).published if entry.where == "DropAttention, Table 4"]
-        assert {entry.split: entry.count for entry in published} == stated
-        assert {entry.unit for entry in published} == {"tokens"}
-
-
-@pytest.mark.parametrize("name", [name for name in ALL if f"{name}-synthetic" in DATASETS])
-def test_every_published_size_can_be_compared(name: str) -> None:
-    dataset = DATASETS.get(name)
-    twin = locate(f"{name}-synthetic")
-    compared = check(replace(twin, name=name), decode=False).published
-    assert len(compared) == len(dataset.published)
-    assert all(0 < entry.found < entry.count for entry in compared)
-
-
-@pytest.mark.parametrize(("name", "rows"), TABLE_2.items())
-def test_published_numbers_are_those_of_dropattention(name: str, rows: int) -> None:
-    stated = {entry.count for entry in DATASETS.get(name).published if entry.where == "DropAttention, Table 2"}
-    assert stated == {rows}
-
-
-def test_no_two_sets_share_a_folder() -> None:
-    folders = [DATASETS.get(name).folder for name in ALL]
-    assert len(set(folders)) == len(folders)
-
-
-def test_a_synthetic_name_is_another_name_of_the_set() -> None:
-    assert DATASETS.get("trec-synthetic") is DATASETS.get("trec")
-    assert "digits-synthetic" not in DATASETS
+def test_published_numbers_are_those_of_dropattention() -> None:
+    for table, sets in TABLES.items():
+        published = {name: [one for one in DATASETS.get(name).published if one.where == table] for name in sets}
+        assert {name: {one.split: one.count for one in entries} for name, entries in published.items()} == sets
+    assert len({DATASETS.get(name).folder for name in ALL}) == len(ALL)
 
 
 def test_a_misspelt_name_is_answered_with_the_nearest() -> None:
@@ -156,16 +125,9 @@ def test_a_plugin_adds_a_set_and_owns_no_card(catalog: Catalog) -> None:
     ("line", "wrong", "message"),
     [
         ("folder: trec", "foldr: trec", "unknown key in FILE 'foldr': did you mean folder?"),
-        ("    reader:", "    raeder:", "unknown key in FILE at layouts.0 'raeder': did you mean reader?"),
         ("split: train", "splitt: train", "unknown key in FILE at published.0 'splitt': did you mean split?"),
         ("folder: trec\n", "", "FILE: folder: field required"),
-        ("[TREC.train.all, TREC.test.all]", "[]", "FILE: layouts.0.files: tuple should have at least 1 item"),
-        (
-            "_text:read_train_test",
-            "_text",
-            "FILE: layouts.0.reader=dropbench.tasks.data.text.labeled_text: expected 'module:function'",
-        ),
-        ("count: 500,", "count: many,", "FILE: published.1.count=many: input should be a valid integer"),
+        ("_text:read_train_test", "_text", "FILE: layouts.0.reader=dropbench.tasks.data.text.labeled_text: expected"),
         ("split: test", "split: tset", "FILE: published.1.split=tset: input should be 'train', 'dev', 'test' or 'all'"),
         ("help:", "name: qc\nhelp:", "FILE: expected a mapping without the key name; the set is named after the file"),
         (TREC, "- trec", "FILE: expected a mapping"),
@@ -176,10 +138,9 @@ def test_a_wrong_card_is_an_error_of_one_line(line: str, wrong: str, message: st
     file = tmp_path / "trec.yaml"
     assert line in TREC
     file.write_text(TREC.replace(line, wrong, 1), encoding="utf-8")
-    with pytest.raises(InputError) as caught:
+    with one_line() as caught:
         read_card(file)
     assert re.sub(rf"{re.escape(str(file))}(:\d+)?", "FILE", str(caught.value)).startswith(message)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -192,8 +153,7 @@ def test_a_wrong_card_is_an_error_of_one_line(line: str, wrong: str, message: st
 def test_an_unknown_reader_is_an_error_of_one_line(target: str, message: str) -> None:
     source = locate("digits")
     layout = source.layout.model_copy(update={"reader": target})
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError, match=f"^data 'digits': cannot load {target}: {message}$"):
         read_any(replace(source, layout=layout))
-    assert str(caught.value) == f"data 'digits': cannot load {target}: {message}"
     with pytest.raises(InputError, match=f"data 'trec': cannot load {target}"):
         write_synthetic(DATASETS.get("trec").model_copy(update={"synthetic": target}), Path("unused"), 1)

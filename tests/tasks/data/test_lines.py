@@ -10,6 +10,7 @@ import pytest
 
 from dropbench.harness.errors import InputError
 from dropbench.tasks.data.lines import read_file, stream_lines
+from tests.input_errors import one_line
 
 # Separators at which str.splitlines would cut.
 TEXT = "\ufefffirst\r\nsecond \x85 \u2028 line \n\nlast"
@@ -52,9 +53,8 @@ PACKED = gzip.compress("".join(f"line {number * number % 7919}\n" for number in 
     ],
 )
 def test_damage_is_reported(tmp_path: Path, content: bytes, message: str) -> None:
-    with pytest.raises(InputError, match=message) as error:
+    with one_line(message):
         list(stream_lines(written(tmp_path, content)))
-    assert "\n" not in str(error.value)
 
 
 def test_a_missing_file_is_reported(tmp_path: Path) -> None:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from dropbench.tasks.data import read
 from dropbench.tasks.data.classification import ImageClassificationData, TextClassificationData
-
-if TYPE_CHECKING:
-    from tests.tasks.data.conftest import RealSource
+from tests.tasks.data.conftest import RealSource
 
 
 def test_trec(real: RealSource) -> None:

@@ -7,20 +7,16 @@ from typing import Any
 import pytest
 
 from dropbench.harness.errors import InputError
-from dropbench.harness.settings import Settings
-from dropbench.harness.trials.task import TASKS, Task
-from dropbench.harness.trials.trial import TrialRequest
+from dropbench.harness.trials.task import Task
 from dropbench.tasks.data.splits import SPLITS
+from tests.tasks.making import task_of, trial_of
 
 
 def made(seed_splits: Any = None, *, seed: int = 0, data: str = "digits", **fields: Any) -> Task:
     """Return a task after `setup`."""
     overrides = {} if seed_splits is None else {"seed_splits": seed_splits}
     defaults = {"task": "image-classification", "model": "vit-digits"} | fields
-    request = TrialRequest(data=data, regularizer="none", overrides=overrides, seed=seed, **defaults)
-    task = TASKS.get(request.task)(TASKS.get(request.task).trial_for(request, Settings()), Settings())
-    task.setup()
-    return task
+    return task_of(Task, trial_of(data=data, overrides=overrides, seed=seed, **defaults))
 
 
 def ids(task: Task, split: Any) -> list[str | None]:
@@ -61,8 +57,3 @@ def test_with_the_word_trial_the_seed_of_the_trial_decides() -> None:
 def test_splits_of_the_data_are_left_as_they_are(fields: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=r"seed_splits: no split of '.*' is made by a seed: remove seed_splits"):
         made(1, **fields)
-
-
-def test_a_wrong_value_is_one_line() -> None:
-    with pytest.raises(InputError, match="seed_splits"):
-        made("often")

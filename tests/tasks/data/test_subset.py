@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from dropbench.harness.settings import Settings
-from dropbench.harness.trials.task import SUBSET, TASKS
-from dropbench.harness.trials.trial import TrialRequest
+from dropbench.harness.trials.task import SUBSET, Task
 from dropbench.tasks.data import locate, read_any
 from dropbench.tasks.data.check import subset_notes
+from tests.tasks.making import task_of, trial_of
 
 
 def trec(folder: Path, train: int, test: int) -> Path:
@@ -46,9 +46,6 @@ def test_synthetic_sets_are_no_subset(tmp_path: Path) -> None:
 
 def test_a_task_notes_it(tmp_path: Path) -> None:
     settings = Settings(data=trec(tmp_path, 60, 12))
-    request = TrialRequest(task="text-classification", data="trec", model="text-transformer")
-    kind = TASKS.get("text-classification")
-    task = kind(kind.trial_for(request, settings), settings)
-    task.setup()
+    task = task_of(Task, trial_of("text-classification", "trec", "text-transformer", settings=settings), settings)
     notes = [note.partition(",")[0] for note in task.notes if note.startswith(SUBSET)]
     assert notes == ["subset: train: 60 rows", "subset: test: 12 rows", "subset: all: 72 rows"]

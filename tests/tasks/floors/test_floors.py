@@ -8,23 +8,26 @@ import pytest
 
 from dropbench.harness.settings import Settings
 from dropbench.harness.trials.task import spec_of
-from dropbench.harness.trials.trial import Trial, TrialRequest
+from dropbench.harness.trials.trial import Trial
 from dropbench.tasks.data.read import read_any
 from dropbench.tasks.floors import floors as module
 from dropbench.tasks.floors.floors import floors
+from tests.tasks.making import trial_of
 
 MODELS = {
     "trec-synthetic": ("text-classification", "text-transformer"),
     "conll2000-synthetic": ("sequence-labelling", "text-transformer"),
     "digits": ("image-classification", "vit-digits"),
+    "snli-synthetic": ("textual-entailment", "text-transformer"),
+    "cifar10-synthetic": ("image-classification", "vit-cifar"),
     "wikitext-2-synthetic": ("language-modelling", "learned-dropout-lm"),
     "multi30k-synthetic": ("translation", "transformer-wmt-en-de"),
 }
 
 
-def trial_of(data: str, **overrides: int) -> Trial:
+def small_trial(data: str, **overrides: int) -> Trial:
     task, model = MODELS[data]
-    return spec_of(task).trial_for(TrialRequest(task=task, data=data, model=model, overrides=overrides), Settings())
+    return trial_of(task, data, model, overrides)
 
 
 @pytest.fixture
@@ -35,25 +38,15 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("data", MODELS)
 def test_floors_have_metrics_of_their_task(data: str, cache: Path) -> None:
-    trial = trial_of(data)
+    trial = small_trial(data)
     metrics = {metric.name for metric in spec_of(trial.task).metrics}
     computed = floors(trial, Settings())
     assert computed
     assert {floor.metric for floor in computed} <= metrics
 
 
-def test_bigrams_beat_unigrams(cache: Path) -> None:
-    trial = trial_of("wikitext-2-synthetic")
-    loss = next(floor.value for floor in floors(trial, Settings()) if floor.metric == "loss")
-    from dropbench.tasks.language.language_modelling import LanguageModelling
-
-    task = LanguageModelling(trial, Settings())
-    task.setup()
-    assert 0 < loss < task.text.sizes["test"].unigram_loss
-
-
 def test_floors_are_computed_once_per_version_of_the_files(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    trial = trial_of("trec-synthetic")
+    trial = small_trial("trec-synthetic")
     first = floors(trial, Settings())
     monkeypatch.setattr(module, "read_any", lambda source: pytest.fail("read again"))
     assert floors(trial, Settings()) == first
@@ -64,5 +57,5 @@ def test_floors_are_computed_once_per_version_of_the_files(cache: Path, monkeypa
 
 
 def test_vocabularies_have_their_own_floors(cache: Path) -> None:
-    small, large = (floors(trial_of("wikitext-2-synthetic", vocabulary=size), Settings()) for size in (300, 400))
+    small, large = (floors(small_trial("wikitext-2-synthetic", vocabulary=size), Settings()) for size in (300, 400))
     assert small != large

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_matrix, hstack
+from scipy.sparse import csr_matrix
 from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
@@ -15,7 +14,7 @@ from sklearn.svm import LinearSVC
 from dropbench.harness.settings import Settings
 from dropbench.tasks.data import locate
 from dropbench.tasks.data.read import read_any
-from dropbench.tasks.floors.linear import image_floors, pair_floors, text_floors
+from dropbench.tasks.floors.linear import image_floors, text_floors
 from dropbench.tasks.text.tokenizer import split_words
 
 
@@ -53,17 +52,6 @@ def test_floors_of_texts_equal_scikit_learn() -> None:
     assert floors["linear SVM on TF-IDF of words"] > floors["majority class"]
 
 
-def test_floors_of_pairs_see_both_texts() -> None:
-    data = data_of("snli-synthetic")
-    floors = by_name(pair_floors(data))
-    parts = [
-        tfidf(getattr(data.train, field), getattr(data.test, field), longest=1) for field in ("premises", "hypotheses")
-    ]
-    train, test = (hstack(part) for part in zip(*parts, strict=True))
-    expected = svm_accuracy(train, data.train.labels, test, data.test.labels)
-    assert floors["linear SVM on TF-IDF of words"] == pytest.approx(expected)
-
-
 def test_floors_of_images_equal_scikit_learn() -> None:
     data = data_of("digits")
     floors = by_name(image_floors(data))
@@ -77,9 +65,3 @@ def test_floors_of_images_equal_scikit_learn() -> None:
         scores.setdefault(dev_accuracy, 100 * float(np.mean(classifier.predict(test) == data.test.labels)))
     assert floors["logistic regression on pixels"] == pytest.approx(scores[max(scores)])
     assert floors["majority class"] < 20 < floors["logistic regression on pixels"]
-
-
-def test_images_of_any_size_have_only_the_majority_class() -> None:
-    data = data_of("digits")
-    files = {name: dataclasses.replace(split, images=list(split.images)) for name, split in data.splits().items()}
-    assert list(by_name(image_floors(dataclasses.replace(data, **files)))) == ["majority class"]

@@ -17,7 +17,7 @@ from sklearn.metrics.pairwise import cosine_similarity
 from sklearn.naive_bayes import MultinomialNB
 from sklearn.preprocessing import OneHotEncoder
 
-from dropbench.tasks.floors.sequences import bigram_log_probs, most_frequent, tag_floors, translation_floors
+from dropbench.tasks.floors.sequences import bigram_log_probs, tag_floors, translation_floors
 from dropbench.tasks.translation.bleu import Scorer
 from tests.tasks.floors.test_linear import data_of
 
@@ -34,10 +34,6 @@ def test_most_frequent_tag_equals_scikit_learn() -> None:
     assert floors["most frequent tag of the word", "accuracy"] == pytest.approx(100 * expected, abs=0.5)
     assert {name for name, _ in floors} == {"most frequent tag of the word", "most frequent tag of the pos"}
     assert "f1" in {metric for _, metric in floors}
-
-
-def test_most_frequent_prefers_the_first_of_equals() -> None:
-    assert most_frequent([("a", "X"), ("a", "Y"), ("a", "Y"), ("b", "Z"), ("b", "X")]) == {"a": "Y", "b": "Z"}
 
 
 TOKENS = st.lists(st.integers(0, 5), min_size=3, max_size=60)

@@ -49,20 +49,14 @@ def test_randaugment_changes_most_images_and_keeps_their_shape() -> None:
     assert all(map(torch.equal, augmented, again))
 
 
-@pytest.mark.parametrize("policy", ["rand-m9-mstd0.5-inc1", "rand-m10-inc1", "rand-m10-mmax20-mstd9-inc1", "rand-m0"])
+@pytest.mark.parametrize("policy", ["rand-m10-mmax20-mstd9-inc1", "rand-m0", "rand-m10-n1-inc1"])
 def test_a_policy_works_at_every_magnitude(policy: str) -> None:
     seed_all(0)
-    image = (torch.rand(3, 8, 8) * 255).to(torch.uint8)
-    augment = random_augment(policy, 8)
-    for _ in range(600):
-        assert augment(image).shape == image.shape
-
-
-def test_an_image_posterized_to_no_bits_is_black() -> None:
-    seed_all(0)
     image = (torch.rand(3, 8, 8) * 200 + 50).to(torch.uint8)
-    augment = random_augment("rand-m10-n1-inc1", 8)
-    assert any(not augment(image).any() for _ in range(200))
+    augment = random_augment(policy, 8)
+    augmented = [augment(image) for _ in range(200)]
+    assert all(each.shape == image.shape for each in augmented)
+    assert policy != "rand-m10-n1-inc1" or any(not each.any() for each in augmented)  # posterized to no bits: black
 
 
 def test_a_mixed_image_consists_of_its_classes_in_their_shares() -> None:
@@ -76,8 +70,9 @@ def test_a_mixed_image_consists_of_its_classes_in_their_shares() -> None:
             torch.testing.assert_close(shares.sum(1), torch.ones(4))
             expected = (shares * torch.arange(classes)).sum(1)
             torch.testing.assert_close(images.mean((1, 2, 3)), expected, atol=1e-5, rtol=1e-5)
-            values = len(images[1].unique())
-            assert values <= (2 if not mixup else 256)
+            assert len(images[1].unique()) <= (2 if not mixup else 256)
+    single = mixup_cutmix(pixels[2:3], torch.tensor([2]), classes, 0.8, 1.0)
+    assert torch.equal(single[0], pixels[2:3])
 
 
 def test_normalized_images_equal_those_of_torchvision() -> None:
@@ -85,10 +80,3 @@ def test_normalized_images_equal_those_of_torchvision() -> None:
     mean, std = torch.tensor([0.4, 0.5, 0.6]), torch.tensor([0.1, 0.2, 0.3])
     expected = functional.normalize(functional.to_dtype(pixels, torch.float32, scale=True), mean.tolist(), std.tolist())
     torch.testing.assert_close(normalize(pixels, mean, std), expected)
-
-
-def test_a_batch_of_one_image_is_not_mixed() -> None:
-    pixels = torch.rand(1, 3, 4, 4)
-    images, shares = mixup_cutmix(pixels, torch.tensor([2]), 3, 0.8, 1.0)
-    assert torch.equal(images, pixels)
-    assert shares.tolist() == [[0.0, 0.0, 1.0]]

@@ -15,30 +15,23 @@ from timm.data import auto_augment
 from dropbench.harness.errors import InputError
 from dropbench.harness.seeding import seed_all
 from dropbench.harness.settings import Settings
-from dropbench.harness.trials.trial import Trial, TrialRequest
+from dropbench.harness.trials.trial import Trial
 from dropbench.tasks.data import locate
 from dropbench.tasks.data.images.label_maps import FOLDER
 from dropbench.tasks.images.augmentation import random_augment
 from dropbench.tasks.images.image_classification import ImageClassification
 from dropbench.tasks.images.token_labels import GEOMETRIC_OPS, label_map_transform, labels_from_maps
+from tests.tasks.making import VOLO, task_of, trial_of
 
 POLICY = "rand-m9-mstd0.5-inc1"
-SMALL = {"model.layers": "1,1", "model.embed_dim": 16, "model.num_heads": 2, "model.stem_dim": 4, "model.mlp_ratio": 1}
 
 
 def trial(settings: Settings, **options: Any) -> Trial:
-    request = TrialRequest(
-        task="image-classification", data="imagenet", model="volo-cifar", overrides={**SMALL, **options}
-    )
-    checked = ImageClassification.trial_for(request, settings)
-    ImageClassification.check(checked)
-    return checked
+    return trial_of("image-classification", "imagenet", "volo-cifar", {**VOLO, **options}, settings)
 
 
 def set_up(checked: Trial, settings: Settings) -> ImageClassification:
-    task = ImageClassification(checked, settings)
-    task.setup()
-    return task
+    return task_of(ImageClassification, checked, settings)
 
 
 def generator_states() -> Any:
@@ -115,12 +108,8 @@ def test_maps_are_flipped_with_their_images_and_crops_match_the_pixels(imagenet:
 
 def test_a_batch_with_maps_trains_volo_and_leaves_evaluation_unchanged(imagenet: Settings) -> None:
     strong: dict[str, Any] = {
-        "image_size": 32,
-        "resized_crop": True,
-        "randaugment": POLICY,
-        "erase": 0.25,
-        "label_smoothing": 0.1,
-    }
+        "image_size": 32, "resized_crop": True, "randaugment": POLICY, "erase": 0.25, "label_smoothing": 0.1,
+    }  # fmt: skip
     task = set_up(trial(imagenet, token_labels="maps", token_weight=0.5, **strong), imagenet)
     seed_all(0)
     pixels, (maps, crops) = task.batch("train", range(8))

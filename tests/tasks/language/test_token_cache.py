@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,11 @@ import pytest
 from dropbench.harness.errors import InputError
 from dropbench.harness.trials.task import Split
 from dropbench.tasks.data import Source, locate, read
-from dropbench.tasks.data.language.documents import LanguageData, TextChunk
+from dropbench.tasks.data.language.documents import LanguageData
 from dropbench.tasks.language import bpe, token_cache
 from dropbench.tasks.language.spec import LanguageRecipe
-from dropbench.tasks.language.token_cache import TokenWriter, bits_per_byte
+from dropbench.tasks.language.token_cache import TokenWriter
+from tests.input_errors import one_line
 
 BPE = LanguageRecipe(steps=1, vocabulary=300)
 
@@ -65,24 +66,6 @@ def test_the_tokens_decode_to_the_text(name: str) -> None:
     assert cached.notes == list(data.notes)
 
 
-def test_a_byte_in_the_middle_of_a_large_file_gives_other_tokens(text: Callable[[str], Source]) -> None:
-    content = LINES * 10
-    assert len(content) > 2**17
-    token_cache.load_tokens(text(content), BPE, Path())
-    middle = len(content) // 2
-    changed = token_cache.load_tokens(text(content[:middle] + "~" + content[middle + 1 :]), BPE, Path())
-    assert "~" in changed.tokenizer.decode(changed.tokens["train"].tolist())
-
-
-def test_another_version_of_a_library_writes_its_own_tokens(
-    text: Callable[[str], Source], cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    token_cache.load_tokens(text(LINES), BPE, Path())
-    monkeypatch.setattr(token_cache, "version", lambda name: "99")
-    token_cache.load_tokens(text(LINES), BPE, Path())
-    assert len([folder for folder in cache.iterdir() if folder.is_dir()]) == 2
-
-
 def test_the_unigram_loss_uses_the_counts_of_train(text: Callable[[str], Source]) -> None:
     cached = token_cache.load_tokens(text(LINES), BPE, Path())
     train = Counter(cached.tokens["train"].tolist())
@@ -93,13 +76,12 @@ def test_the_unigram_loss_uses_the_counts_of_train(text: Callable[[str], Source]
     assert cached.sizes["train"].unigram_loss < math.log(BPE.vocabulary)
 
 
-def test_bits_per_byte_are_those_of_the_whole_text() -> None:
-    size = token_cache.SplitSize(tokens=50, bytes=200, unigram_loss=1.0)
-    assert bits_per_byte(math.log(256), size) == pytest.approx(8 * 50 / 200)
-
-
-def test_tokens_are_written_once_for_each_text_and_tokenizer(text: Callable[[str], Source], cache: Path) -> None:
+def test_tokens_are_written_once_for_each_text_and_tokenizer(
+    text: Callable[[str], Source], cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(token_cache, "PROGRESS_INTERVAL_S", 0.0)
     first = token_cache.load_tokens(text(LINES), BPE, Path())
+    assert "tokens so far" in capsys.readouterr().out
     folder = next(path for path in cache.iterdir() if path.is_dir())
     stamp = (folder / "train.npy").stat().st_mtime_ns
     assert token_cache.load_tokens(text(LINES), BPE, Path()).tokens["train"].tolist() == first.tokens["train"].tolist()
@@ -107,7 +89,9 @@ def test_tokens_are_written_once_for_each_text_and_tokenizer(text: Callable[[str
     larger = token_cache.load_tokens(text(LINES), LanguageRecipe(steps=1, vocabulary=310), Path())
     assert len(larger.tokens["train"]) < len(first.tokens["train"])
     token_cache.load_tokens(text(LINES + "More.\n"), BPE, Path())
-    assert len([path for path in cache.iterdir() if path.is_dir()]) == 3
+    monkeypatch.setattr(token_cache, "version", lambda name: "99")  # of a library
+    token_cache.load_tokens(text(LINES), BPE, Path())
+    assert len([path for path in cache.iterdir() if path.is_dir()]) == 4
 
 
 def test_concurrent_readers_write_the_tokens_once(
@@ -143,14 +127,6 @@ def test_large_vocabularies_take_four_bytes(tmp_path: Path) -> None:
     assert (writer.size, writer.bytes) == (70_000, 21)
 
 
-def test_progress_is_printed(
-    text: Callable[[str], Source], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(token_cache, "PROGRESS_INTERVAL_S", 0.0)
-    token_cache.load_tokens(text(LINES), BPE, Path())
-    assert "tokens so far" in capsys.readouterr().out
-
-
 def test_too_little_text_is_refused(text: Callable[[str], Source], cache: Path) -> None:
     with pytest.raises(InputError, match="data 'text': no text for dev: too little text to split"):
         token_cache.load_tokens(text("one line\n"), BPE, Path())
@@ -162,21 +138,8 @@ def test_an_unwritable_cache_is_reported(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    with pytest.raises(InputError, match="cannot write the tokens of 'text': set another cache folder") as caught:
+    with one_line("cannot write the tokens of 'text': set another cache folder"):
         token_cache.load_tokens(text(LINES), BPE, Path())
-    assert "\n" not in str(caught.value)
-
-
-def test_text_is_tokenized_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(token_cache, "BATCH_CHARS", 10)
-
-    def chunks() -> Iterator[TextChunk]:
-        for text in ("abcdef", "ghijkl", "m", "n"):
-            yield TextChunk("train", text, 1, last=False)
-
-    assert [[chunk.text for chunk in batch] for batch in token_cache._batches(chunks())] == [
-        ["abcdef", "ghijkl"], ["m", "n"],
-    ]  # fmt: skip
 
 
 def test_cached_files_are_read_without_pickle(text: Callable[[str], Source], cache: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,31 +12,20 @@ from dropbench.adapters.vision.metro import Recovered, project
 from dropbench.harness.errors import InputError
 from dropbench.harness.models.catalog import MODELS
 from dropbench.harness.seeding import seed_all
-from dropbench.harness.settings import Settings
 from dropbench.harness.trials.optimization import build_optimizer
-from dropbench.harness.trials.task import TASKS
-from dropbench.harness.trials.trial import Trial, TrialRequest
+from dropbench.harness.trials.trial import Trial
 from dropbench.tasks.meshes.mesh_recovery import MeshRecovery
 from dropbench.tasks.meshes.metrics import Body, mesh_losses
 from dropbench.tasks.meshes.person_crop import PersonCrop, rotate_body
-from tests.training import assert_resumes
-
-SMALL: dict[str, Any] = {
-    "image_size": 64, "batch_size": 8, "model.hidden": "32,16", "model.between": "16", "model.layers": 1,
-    "model.num_heads": 2, "model.feedforward": 32,
-}  # fmt: skip
+from tests.tasks.making import METRO, task_of, trial_of
 
 
-def trial_of(data: str = "humbi-synthetic", preset: str = "mini", **overrides: Any) -> Trial:
-    request = TrialRequest(task="mesh-recovery", data=data, model="metro", preset=preset, overrides=overrides)
-    return MeshRecovery.trial_for(request, Settings.from_environment())
+def trial_with(preset: str = "mini", **overrides: Any) -> Trial:
+    return trial_of("mesh-recovery", "humbi-synthetic", "metro", overrides, preset=preset)
 
 
 def make(**overrides: Any) -> MeshRecovery:
-    task = TASKS.get("mesh-recovery")(trial_of(**{**SMALL, **overrides}), Settings.from_environment(device="cpu"))
-    assert isinstance(task, MeshRecovery)
-    task.setup()
-    return task
+    return task_of(MeshRecovery, trial_with(**{**METRO, **overrides}))
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +33,7 @@ def task() -> MeshRecovery:
     return make()
 
 
-@pytest.mark.parametrize(("angle", "factor"), [(0.0, 1.0), (0.0, 0.8), (30.0, 1.0), (-50.0, 1.2)])
-@pytest.mark.parametrize("side", [40.0, 150.0])
+@pytest.mark.parametrize(("angle", "factor", "side"), [(0.0, 1.0, 40.0), (0.0, 0.8, 150.0), (-50.0, 1.2, 40.0)])
 def test_a_crop_maps_pixels_and_points_in_the_same_way(angle: float, factor: float, side: float) -> None:
     """The center of a bright spot in the crop equals the mapped point."""
     for point in ((60.5, 80.5), (70.5, 85.5)):
@@ -113,15 +99,13 @@ def test_rotation_and_rescaling_are_bounded_and_applied_to_the_body(task: MeshRe
 
 
 def test_noise_keeps_colors_in_their_range(task: MeshRecovery) -> None:
-    images = torch.rand(8, 3, 4, 4)
-    mean, std = task.mean[:, None, None], task.std[:, None, None]
+    images, mean, std = torch.rand(8, 3, 4, 4), task.mean[:, None, None], task.std[:, None, None]
     seed_all(0)
     noisy = make(noise=0.5)._add_noise((images - mean) / std) * std + mean
-    assert noisy.min() >= -1e-6
-    assert noisy.max() <= 1 + 1e-6
-    factors = (noisy / images)[images * 1.5 < 1].sort().values
-    assert (factors[0] - 0.5).abs() < 0.1
-    assert len(torch.unique((noisy / images)[0, 0][images[0, 0] * 1.5 < 1].round(decimals=4))) == 1
+    assert -1e-6 <= noisy.min() <= noisy.max() <= 1 + 1e-6
+    factors = (noisy / images)[0, 0][images[0, 0] * 1.5 < 1]
+    assert len(torch.unique(factors.round(decimals=4))) == 1  # one for each color of an image
+    assert (noisy / images)[images * 1.5 < 1].min() == pytest.approx(0.5, abs=0.1)
 
 
 def test_a_perfect_prediction_has_no_loss_and_no_error(task: MeshRecovery) -> None:
@@ -143,16 +127,13 @@ def test_a_perfect_prediction_has_no_loss_and_no_error(task: MeshRecovery) -> No
     assert max(errors.values()) < 0.01
 
 
-@pytest.mark.parametrize("part", ["joints", "coarse", "middle", "full", "camera"])
-def test_every_output_is_trained(task: MeshRecovery, part: str) -> None:
+def test_every_output_is_trained(task: MeshRecovery) -> None:
     batch = task.batch("test", [0, 1])
     true = Body(batch["coarse"], batch["middle"], batch["full"], batch["keypoints"])
-    predicted = Recovered(torch.ones(2, 3), torch.zeros(2, 14, 3), *(torch.zeros_like(mesh) for mesh in true[:3]))
-    predicted = predicted._replace(**{part: getattr(predicted, part).requires_grad_()})
-    torch.stack(list(mesh_losses(predicted, true, task.frame).values())).sum().backward()
-    gradient = getattr(predicted, part).grad
-    assert gradient is not None
-    assert bool((gradient != 0).any())
+    parts = [torch.ones(2, 3), torch.zeros(2, 14, 3), *(torch.zeros_like(mesh) for mesh in true[:3])]
+    predicted = Recovered(*(part.requires_grad_() for part in parts))
+    losses = torch.stack(list(mesh_losses(predicted, true, task.frame).values()))
+    assert all(gradient.any() for gradient in torch.autograd.grad(losses.sum(), [*predicted]))
 
 
 def test_training_learns() -> None:
@@ -161,10 +142,10 @@ def test_training_learns() -> None:
     model = task.build_model().train()
     optimizer = build_optimizer(model, task.recipe)
     for group in optimizer.param_groups:
-        group["lr"] = 1e-3
+        group["lr"] = 2e-3
     batch = task.batch("train", list(range(8)))
     losses = []
-    for _ in range(25):
+    for _ in range(12):
         loss = task.loss(model, batch)
         optimizer.zero_grad()
         loss.backward()
@@ -174,29 +155,17 @@ def test_training_learns() -> None:
     assert task.num_loss_terms(batch) == 8
 
 
-@pytest.mark.slow
-def test_interrupted_training_resumes_bit_for_bit(tmp_path: Path) -> None:
-    request = TrialRequest(
-        task="mesh-recovery", data="humbi-synthetic", model="metro", regularizer="dropkey", params={"ratio": 0.3},
-        overrides={**SMALL, "image_size": 32, "steps": 4, "evaluate_every": 4, "rotate": 30, "noise": 0.4},
-    )  # fmt: skip
-    trial = MeshRecovery.trial_for(request, Settings.from_environment())
-    whole = assert_resumes(tmp_path, trial)
-    assert set(whole["metrics"]) >= {"test/mpve", "test/mpjpe", "test/pa-mpjpe", "dev/mpve"}
-
-
 def test_invalid_options_are_refused_before_a_trial_is_queued() -> None:
     for overrides, message in (
         ({"model.hidden": "33,16", "model.between": "16"}, "expected multiples of num_heads=4"),
-        ({"model.layer": 3}, "did you mean"),
         ({"hidden_tokens": 2}, "hidden_tokens"),
     ):
         with pytest.raises(InputError, match=message):
-            MeshRecovery.check(trial_of(**overrides))
+            trial_with(**overrides)
 
 
 def test_the_paper_preset_equals_metros_training() -> None:
-    trial = trial_of(preset="paper")
+    trial = trial_with("paper")
     recipe = trial.recipe
     published = {key: recipe[key] for key in ("epochs", "batch_size", "optimizer", "lr", "lr_schedule", "lr_drop")}
     assert published == {
@@ -206,21 +175,3 @@ def test_the_paper_preset_equals_metros_training() -> None:
     assert recipe["model"] == {}
     assert MODELS.entry("metro").facts["sample"]["vertices"] == (431, 1723, 6890)
     assert recipe["image_size"] == MODELS.entry("metro").facts["sample"]["image_size"]
-
-
-def test_makehumans_mesh_is_a_body_model(tmp_path: Path) -> None:
-    root = os.environ.get("DROPBENCH_DATA")
-    path = Path(root or "") / "makehuman" / "base.obj"
-    if not root or not path.is_file():
-        pytest.skip("needs makehuman/base.obj in DROPBENCH_DATA")
-    from dropbench.tasks.data.meshes.body_model import free_body_model
-
-    body = free_body_model(path)
-    model: Any = MODELS.get("metro")(
-        "metro",
-        {"backbone": "resnet10t", "hidden": "16,8", "between": "8", "layers": 1, "num_heads": 2, "feedforward": 16},
-        image_size=64, joints=14, vertices=body.levels,
-    )  # fmt: skip
-    model.template.copy_(torch.from_numpy(body.tokens()))
-    with torch.no_grad():
-        assert model.eval()(torch.zeros(1, 3, 64, 64)).full.shape == (1, 13380, 3)

@@ -7,8 +7,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.linalg import orthogonal_procrustes
-from scipy.spatial import procrustes as scipy_procrustes
 from scipy.spatial.transform import Rotation
 from torch import Tensor
 
@@ -41,9 +39,8 @@ def test_a_similarity_transform_has_no_error(seed: int, points: int) -> None:
     assert aligned_error(true, true).max() < 1e-9
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_a_reflection_has_an_error_that_no_rotation_removes(seed: int) -> None:
-    true = bodies(seed)
+def test_a_reflection_has_an_error_that_no_rotation_removes() -> None:
+    true = bodies(0)
     mirrored = true * torch.tensor([-1.0, 1.0, 1.0], dtype=torch.float64)
     errors = aligned_error(mirrored, true)
     assert errors.min() > 10
@@ -55,30 +52,6 @@ def test_a_reflection_has_an_error_that_no_rotation_removes(seed: int) -> None:
         assert float(error) == pytest.approx(
             1000 * np.linalg.norm(scale * rotated - centered[1], axis=1).mean(), rel=1e-9
         )
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_alignment_equals_that_of_scipy_if_no_reflection_is_closer(seed: int) -> None:
-    true = bodies(seed)
-    predicted = transform(true, seed) + 0.05 * bodies(seed + 1000)
-    ours = procrustes(predicted, true)
-    for body, source, result in zip(true.numpy(), predicted.numpy(), ours.numpy(), strict=True):
-        target, aligned, disparity = scipy_procrustes(body, source)  # both centered, with norm 1
-        size = np.linalg.norm(body - body.mean(0))
-        assert np.allclose(result, aligned * size + body.mean(0), atol=1e-12)
-        assert np.square((result - body) / size).sum() == pytest.approx(disparity, rel=1e-9)
-        centered = source - source.mean(0)
-        rotation, scale = orthogonal_procrustes(centered, body - body.mean(0))
-        assert np.allclose(result, scale / np.square(centered).sum() * centered @ rotation + body.mean(0), atol=1e-12)
-        assert target.shape == body.shape
-
-
-def test_no_similarity_transform_is_closer_than_the_alignment() -> None:
-    true, predicted = bodies(1), bodies(2)
-    best = (procrustes(predicted, true) - true).square().sum(dim=(1, 2))
-    for seed in range(50):
-        distance = (transform(predicted, seed) - true).square().sum(dim=(1, 2))
-        assert bool((best <= distance + 1e-12).all())
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import zlib
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from torch import Tensor, nn
 from dropbench.adapters.vision.metro import Metro, Recovered, build_metro
 from dropbench.tasks.data.meshes.body_model import H36M_JOINTS, HIPS
 from dropbench.tasks.meshes.metrics import Body, Frame, body_errors, mesh_losses
+from tests.golden.figures import draws, picked
 from tests.paths import GOLDEN_FILES
 
 GOLDEN: dict[str, Any] = json.loads((GOLDEN_FILES / "metro.json").read_text("utf-8"))
@@ -28,24 +28,12 @@ MIDDLE, COARSE = np.arange(1723) * 6889 // 1722, np.arange(431) * 1722 // 430
 """Indices of the vertices of the coarser meshes."""
 
 
-def draws(name: str) -> np.random.RandomState:
-    """Return a generator seeded by a name; NumPy guarantees that its numbers never change."""
-    return np.random.RandomState(zlib.crc32(name.encode()))
-
-
 def filled(name: str, shape: tuple[int, ...]) -> NDArray[np.float64]:
     normal = draws(name).standard_normal(shape)
     if len(shape) == 1:
         return 0.1 * normal + (1 if name.endswith("LayerNorm.weight") else 0)
     scale: float = 0.5 if "position_embeddings" in name else math.prod(shape[1:]) ** -0.5
     return scale * normal
-
-
-def picked(values: Tensor) -> list[float]:
-    """Return five equidistant elements, from the first to the last, and the sum."""
-    flat = values.flatten()
-    indices = torch.linspace(0, flat.numel() - 1, 5).long()
-    return [*flat[indices].tolist(), flat.sum().item()]
 
 
 def drawn(name: str, *shape: int) -> Tensor:

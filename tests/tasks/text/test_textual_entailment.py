@@ -10,23 +10,17 @@ import pytest
 import torch
 from torch import nn
 
-from dropbench.harness.runs.run_directory import RunDirectory
 from dropbench.harness.settings import Settings
-from dropbench.harness.training.engine import run_trial
-from dropbench.harness.trials.task import TASKS
-from dropbench.harness.trials.trial import TrialRequest
 from dropbench.tasks.text.textual_entailment import TextualEntailment
 from dropbench.tasks.text.tokenizer import PADDING
+from tests.tasks.making import task_of, trial_of
 
 
 def make(folder: Path | None = None, **overrides: Any) -> TextualEntailment:
     data = "snli" if folder else "snli-synthetic"
-    request = TrialRequest(task="textual-entailment", data=data, model="text-transformer", overrides=overrides)
     settings = Settings(device="cpu", threads=1, folders={data: folder} if folder else {})
-    task = TASKS.get("textual-entailment")(TextualEntailment.trial_for(request, settings), settings)
-    assert isinstance(task, TextualEntailment)
-    task.setup()
-    return task
+    trial = trial_of("textual-entailment", data, "text-transformer", overrides, settings)
+    return task_of(TextualEntailment, trial, settings)
 
 
 @pytest.fixture(scope="module")
@@ -59,16 +53,11 @@ def test_tokens_do_not_depend_on_the_tokenization_of_a_split(tmp_path: Path) -> 
     rows = {"train": "Two dogs aren't running, are they?", "dev": "Two dogs aren ' t running , are they ?"}
     rows["test"] = rows["dev"]
     for split, text in rows.items():
-        pairs = [
-            {"gold_label": label, "sentence1": text, "sentence2": "Dogs."} for label in ("entailment", "neutral") * 2
-        ]
-        pairs.append({"gold_label": "-", "sentence1": text, "sentence2": "nobody agreed"})
+        pairs = [{"gold_label": label, "sentence1": text, "sentence2": "Dogs."} for label in ("entailment", "neutral")]
         content = "".join(json.dumps(pair) + "\n" for pair in pairs)
         (tmp_path / f"snli_1.0_{split}.jsonl").write_text(content, encoding="utf-8")
     task = make(tmp_path, min_count=1)
     assert [text.tolist() for text in task.tokens["train"][0]] == [text.tolist() for text in task.tokens["test"][0]]
-    assert task.size("train") == 4
-    assert any("without a gold label" in note for note in task.notes)
 
 
 def test_the_features_of_a_pair_are_u_v_their_distance_and_their_product(task: TextualEntailment) -> None:
@@ -85,22 +74,3 @@ def test_the_features_of_a_pair_are_u_v_their_distance_and_their_product(task: T
     torch.testing.assert_close(model(tokens), expected)
     swapped = model(tokens.flip(1))
     assert (swapped - expected).abs().max() > 1e-3
-
-
-def test_the_forward_pass_of_a_pair_calls_each_site_once(task: TextualEntailment) -> None:
-    from dropbench.harness.models.regularize import bind, watch
-
-    model = task.build_model().train()
-    report = bind(model, "dropkey", ratio=0.3)
-    called: list[str] = []
-    with watch(model, lambda site, weights: called.append(site.name)):
-        task.loss(model, task.batch("train", range(4)))
-    assert called == [site.name for site in report.bound]
-
-
-def test_training_learns_the_synthetic_set(tmp_path: Path) -> None:
-    model: dict[str, Any] = {"model.dropout": 0.0, "model.layers": 1, "model.dim": 32, "model.heads": 2}
-    task = make(epochs=6, batch_size=16, lr=3e-3, word_dropout=0.0, **model)
-    directory = RunDirectory.create(tmp_path, task.trial)
-    result = run_trial(directory, Settings(runs=tmp_path, device="cpu", threads=1))
-    assert result["metrics"]["test/accuracy"] > 45

@@ -10,28 +10,17 @@ import torch
 
 from dropbench.harness.errors import InputError
 from dropbench.harness.settings import Settings
-from dropbench.harness.trials.task import TASKS
-from dropbench.harness.trials.trial import TrialRequest
 from dropbench.tasks.text.base import TextTask
 from dropbench.tasks.text.tokenizer import WordTokenizer
+from tests.tasks.making import TEXTS, task_of, trial_of
 
-DATA = {
-    "text-classification": "trec-synthetic",
-    "sequence-labelling": "conll2000-synthetic",
-    "textual-entailment": "snli-synthetic",
-}
 DIM = 5
 
 
 def make(root: Path, task: str = "text-classification", **overrides: Any) -> TextTask:
     settings = Settings(data=root, device="cpu", threads=1)
-    request = TrialRequest(
-        task=task, data=DATA[task], model="text-transformer", overrides={"vectors": "some.txt", **overrides}
-    )
-    instance = TASKS.get(task)(TASKS.get(task).trial_for(request, settings), settings)
-    assert isinstance(instance, TextTask)
-    instance.setup()
-    return instance
+    trial = trial_of(task, TEXTS[task], "text-transformer", {"vectors": "some.txt", **overrides}, settings)
+    return task_of(TextTask, trial, settings)
 
 
 def write(root: Path, words: list[str], seed: int = 0) -> torch.Tensor:
@@ -43,7 +32,7 @@ def write(root: Path, words: list[str], seed: int = 0) -> torch.Tensor:
     return vectors
 
 
-@pytest.mark.parametrize("task", DATA)
+@pytest.mark.parametrize("task", TEXTS)
 def test_words_are_initialized_with_their_vectors(tmp_path: Path, task: str) -> None:
     write(tmp_path, ["nobody-writes-this"])
     tokenizer = make(tmp_path, task).tokenizer
@@ -78,9 +67,5 @@ def test_other_vectors_are_another_trial_and_changed_ones_are_refused(tmp_path: 
     assert make(tmp_path).trial.id != first.trial.id
     with pytest.raises(InputError, match="have changed since the trial was made"):
         first.build_model()
-
-
-def test_missing_vectors_are_reported_before_a_trial_is_made(tmp_path: Path) -> None:
-    write(tmp_path, ["what"])
     with pytest.raises(InputError, match=r"vectors 'others.txt' not found in .*: expected one of some.txt"):
         make(tmp_path, vectors="others.txt")

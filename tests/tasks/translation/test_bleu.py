@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
 import pytest
 import sacrebleu
-from fairseq.data import Dictionary
-from fairseq.scoring.bleu import BleuConfig
-from fairseq.scoring.bleu import Scorer as FairseqScorer
 
 from dropbench.tasks.translation.bleu import Scorer
 
@@ -26,19 +21,8 @@ FAIRSEQ = 58.380882641725776
 
 
 def test_bleu_on_tokens_equals_a_recorded_score_of_fairseq() -> None:
-    # Recorded from fairseq's C++ extension, which is not installed everywhere; the next test calls it.
+    # Recorded from fairseq's C++ extension, which is not installed everywhere.
     assert Scorer("de", tokenized=False)(TRANSLATIONS, REFERENCES)["bleu"] == pytest.approx(FAIRSEQ, rel=1e-9)
-
-
-@pytest.mark.skipif(find_spec("fairseq.libbleu") is None, reason="fairseq was installed without its C++ extensions")
-def test_bleu_on_tokens_equals_that_of_fairseq() -> None:
-    scorer = Scorer("de", tokenized=False)
-    dictionary = Dictionary()
-    theirs = FairseqScorer(BleuConfig(pad=dictionary.pad(), eos=dictionary.eos(), unk=dictionary.unk()))
-    for translation, reference in zip(TRANSLATIONS, REFERENCES, strict=True):
-        theirs.add(*(dictionary.encode_line(scorer.tokenize(line)) for line in (reference, translation)))
-    assert scorer(TRANSLATIONS, REFERENCES)["bleu"] == pytest.approx(theirs.score(), rel=1e-9)
-    assert theirs.score() == pytest.approx(FAIRSEQ, rel=1e-9)
 
 
 def test_tokens_are_scored_without_tokenization() -> None:
@@ -49,9 +33,10 @@ def test_tokens_are_scored_without_tokenization() -> None:
 
 
 def test_text_is_scored_as_by_sacrebleu() -> None:
-    score = Scorer("de", tokenized=False)(TRANSLATIONS, REFERENCES)["sacrebleu"]
-    assert score == sacrebleu.corpus_bleu(TRANSLATIONS, [REFERENCES]).score
-    assert score != sacrebleu.corpus_bleu(TRANSLATIONS, [REFERENCES], lowercase=True).score
+    for translations in (TRANSLATIONS, [*TRANSLATIONS[:2], ""]):
+        score = Scorer("de", tokenized=False)(translations, REFERENCES)["sacrebleu"]
+        assert score == sacrebleu.corpus_bleu(translations, [REFERENCES]).score
+        assert score != sacrebleu.corpus_bleu(translations, [REFERENCES], lowercase=True).score
 
 
 def test_tokens_are_detokenized() -> None:
@@ -64,11 +49,6 @@ def test_tokens_are_detokenized() -> None:
         "bleu": pytest.approx(100),
         "sacrebleu": pytest.approx(100),
     }
-
-
-def test_an_empty_translation_is_scored() -> None:
-    scorer = Scorer("de", tokenized=False)
-    assert scorer([*TRANSLATIONS[:2], ""], REFERENCES)["sacrebleu"] < scorer(TRANSLATIONS, REFERENCES)["sacrebleu"]
 
 
 @pytest.mark.parametrize("tokenized", [True, False])

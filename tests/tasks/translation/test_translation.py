@@ -6,6 +6,7 @@ import gzip
 import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +14,13 @@ import pytest
 import torch
 
 from dropbench.harness.errors import InputError
-from dropbench.harness.runs.run_directory import RunDirectory
 from dropbench.harness.settings import Settings
-from dropbench.harness.training.engine import run_trial
 from dropbench.harness.training.regularization import bind_trial
 from dropbench.harness.trials.task import Split
-from dropbench.harness.trials.trial import TrialRequest
 from dropbench.tasks.translation.bleu import Scorer
 from dropbench.tasks.translation.translation import Translation
-from tests.training import assert_resumes
+from tests.tasks.making import task_of, trial_of
+from tests.training import curve, run
 
 SIZE = {"encoder_layers": 1, "decoder_layers": 2, "dim": 32, "feedforward": 64, "dropout": 0.0}
 SMALL = {f"model.{name}": value for name, value in SIZE.items()}
@@ -39,15 +38,9 @@ def make(
     data: str = "multi30k-synthetic", *, regularizer: str = "none", folders: dict[str, Path] | None = None, **more: Any
 ) -> Translation:
     overrides = {"pieces": 120, "max_tokens": 300, **SMALL, **more}
-    request = TrialRequest(
-        task="translation", data=data, model="transformer-wmt-en-de", regularizer=regularizer, overrides=overrides
-    )
     settings = Settings(device="cpu", threads=1, folders=folders or {})
-    trial = Translation.trial_for(request, settings)
-    Translation.check(trial)
-    task = Translation(trial, settings)
-    task.setup()
-    return task
+    trial = trial_of("translation", data, "transformer-wmt-en-de", overrides, settings, regularizer=regularizer)
+    return task_of(Translation, trial, settings)
 
 
 @pytest.fixture(scope="module")
@@ -74,16 +67,13 @@ def test_an_epoch_has_every_pair_once_in_batches_of_tokens(task: Translation) ->
     assert [len(part) for part in parts[:-1]] == [4] * (len(parts) - 1)
     assert 1 <= len(parts[-1]) <= 4
     assert [[index for part in micro_batches for index in part] for micro_batches in parts] == batches
+    for split in SPLITS:
+        assert sorted(i for batch in task.evaluation_batches(split, 1) for i in batch) == list(range(task.size(split)))
     for part in (part for micro_batches in parts for part in micro_batches):
         batch = task.batch("train", part)
         assert max(batch["net_input"]["src_tokens"].numel(), batch["target"].numel()) <= 300
         pad = task.fairseq.target_dictionary.pad()
         assert task.num_loss_terms(batch) == batch["target"].ne(pad).sum()
-
-
-def test_evaluation_has_every_pair_once(task: Translation) -> None:
-    for split in SPLITS:
-        assert sorted(i for batch in task.evaluation_batches(split, 1) for i in batch) == list(range(task.size(split)))
 
 
 def test_samples_are_in_the_requested_order(task: Translation) -> None:
@@ -108,17 +98,15 @@ def test_the_loss_of_a_step_is_the_mean_over_its_tokens_for_any_micro_batches(tm
     for name, changes in recipes.items():
         task = make(steps=3, lr=1e-3, warmup=0, batch_size=1000, **changes)
         assert task.steps_per_epoch(1) == 1
-        directory = RunDirectory.create(tmp_path / name, task.trial)
-        run_trial(directory, task.settings)
-        losses.append([event["loss"] for event in directory.events() if event["event"] == "train"])
+        run(tmp_path / name, task.trial)
+        losses.append([event["loss"] for event in curve(tmp_path / name, task.trial) if event["event"] == "train"])
     assert losses[0] == pytest.approx(losses[1], abs=1e-5)
     assert len(losses[0]) == 3
 
 
 def test_training_learns_the_synthetic_language(tmp_path: Path) -> None:
     task = make(epochs=6, lr=5e-3, warmup=20, beam=2, max_tokens=500, label_smoothing=0.0, average_last=2)
-    directory = RunDirectory.create(tmp_path, task.trial)
-    result = run_trial(directory, task.settings)
+    result = run(tmp_path, task.trial)
     metrics = result["metrics"]
     assert metrics["test/perplexity"] < len(task.fairseq.target_dictionary) / 5
     assert metrics["test/loss"] == pytest.approx(math.log(metrics["test/perplexity"]))
@@ -129,22 +117,12 @@ def test_training_learns_the_synthetic_language(tmp_path: Path) -> None:
     assert sacrebleu.startswith("sacrebleu: on text of the data: nrefs:1|case:mixed|eff:no|tok:13a")
 
 
-def test_an_interrupted_run_ends_like_an_uninterrupted_one(tmp_path: Path) -> None:
-    more: dict[str, Any] = {"model.dropout": 0.1, "epochs": 2, "max_tokens": 500, "accumulate": 2, "beam": 1}
-    task = make(regularizer="dropattention-c", max_len_b=10, average_last=2, **more)
-    whole = assert_resumes(tmp_path, task.trial, stops=(3, 5))  # before and after the end of an epoch
-    assert whole["steps"] > 8
-
-
-@pytest.mark.parametrize("kinds", [("encoder-self",), ("decoder-self",), ("cross",), None])
-def test_each_kind_of_attention_is_selectable(kinds: tuple[str, ...] | None) -> None:
-    more: Any = {} if kinds is None else {"kinds": ",".join(kinds)}
-    task = make(regularizer="dropattention-e", **more)
+@pytest.mark.parametrize("kinds", ["encoder-self", "decoder-self,cross"])
+def test_each_kind_of_attention_is_selectable(kinds: str) -> None:
+    task = make(regularizer="dropattention-e", kinds=kinds)
     report = bind_trial(task.build_model(), task.trial)
     expected = {"encoder-self": 1, "decoder-self": 2, "cross": 2}
-    assert Counter(site.kind for site in report.bound) == {
-        kind: count for kind, count in expected.items() if kinds is None or kind in kinds
-    }
+    assert Counter(site.kind for site in report.bound) == {kind: expected[kind] for kind in kinds.split(",")}
 
 
 def test_a_long_pair_is_noted_and_stays_in_the_score(tmp_path: Path) -> None:
@@ -181,20 +159,17 @@ def test_data_with_only_long_pairs_are_refused(tmp_path: Path) -> None:
         make("multi30k", folders=write_files(tmp_path), pieces=30, max_tokens=3)
 
 
-def test_an_unknown_token_of_a_reference_is_never_matched() -> None:
+def test_a_reference_is_decoded_from_the_dictionary_and_its_unknown_tokens_are_never_matched() -> None:
+    task = make("wmt16-en-de-synthetic")
+    references = task.prepared.references
+    task.prepared = replace(task.prepared, references=None)
+    assert references == tuple(task.reference(index) for index in range(task.size("test")))
     task = make("wmt16-en-de-synthetic", symbols=16)
-    task.prepared = task.prepared.__class__(**{**vars(task.prepared), "references": None})
+    task.prepared = replace(task.prepared, references=None)
     unknown = torch.tensor([task.fairseq.target_dictionary.unk()])
     assert task.decode(unknown) == "<unk>"
     assert task.decode(unknown, reference=True) == "<<unk>>"
     assert any("<<unk>>" in task.reference(index) for index in range(task.size("test")))
-
-
-def test_references_decoded_from_the_dictionary_equal_the_text() -> None:
-    task = make("wmt16-en-de-synthetic")
-    references = task.prepared.references
-    task.prepared = task.prepared.__class__(**{**vars(task.prepared), "references": None})
-    assert references == tuple(task.reference(index) for index in range(task.size("test")))
 
 
 def test_masked_words_become_padding_in_place(task: Translation) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,9 +16,8 @@ from dropbench.harness.errors import InputError
 from dropbench.tasks.data import locate, read
 from dropbench.tasks.data.detection.hico import OBJECTS
 from dropbench.tasks.data.detection.interactions import InteractionData
-
-if TYPE_CHECKING:
-    from tests.tasks.data.conftest import RealSource
+from tests.input_errors import one_line
+from tests.tasks.data.conftest import RealSource
 
 BICYCLE, APPLE, HOLD, RIDE = 2, 53, 37, 77
 """Ids in the annotations."""
@@ -95,17 +94,6 @@ def test_boxes_pairs_and_classes(tmp_path: Path, flat: bool) -> None:
     assert len(calls) == 40
 
 
-def test_verbs_have_their_published_names(tmp_path: Path) -> None:
-    write(tmp_path)
-    names = [f"name{number}" for number in range(1, 118)]
-    lines = ["id   verb", "-----", *(f"{number:03d}  {name}  " for number, name in enumerate(names, 1))]
-    (tmp_path / "annotations" / "hico_list_vb.txt").write_text("\n".join(lines))
-    assert load(tmp_path).classes[3] == "name37 apple"
-    (tmp_path / "annotations" / "hico_list_vb.txt").write_text("\n".join(lines[:-1]))
-    with pytest.raises(InputError, match=r"hico_list_vb\.txt: 116 verbs: expected 117"):
-        load(tmp_path)
-
-
 def test_the_published_test_split(real: RealSource) -> None:
     source = real("hico-det")
     data = read(source, InteractionData)
@@ -130,18 +118,19 @@ def test_the_published_test_split(real: RealSource) -> None:
 def test_boxes_without_a_size_are_left_out_of_training_and_refused_in_test(tmp_path: Path) -> None:
     def flatten(images: list[Any]) -> None:
         images[3]["annotations"][1]["bbox"] = [30, 20, 30, 60]
-        images[4]["annotations"][2]["bbox"] = [30, 20, 20, 60]
+        for image in images[4:19]:
+            image["annotations"][2]["bbox"] = [30, 20, 20, 60]
 
     data = load(write(tmp_path / "train", train=flatten))
-    assert "boxes of trainval without a size, left out with their pairs: 2" in data.notes
+    assert "boxes of trainval without a size, left out with their pairs: 16" in data.notes
+    assert data.interactions.rare.tolist() == [True, True, True, False]  # counted before boxes are left out
     images = {image.name[-7:-4]: image for split in (data.train, data.dev) for image in split.images}
     assert [len(images[name].boxes) for name in ("003", "004", "005")] == [3, 2, 2]
     assert images["004"].pairs.tolist() == [[0, 1, HOLD - 1]]  # the apple is the second box now
     assert images["005"].pairs.tolist() == []
     message = r"test_hico\.json: \[3\]: annotations\[1\]: bbox .* has no width or no height"
-    with pytest.raises(InputError, match=message) as error:
+    with one_line(message):
         load(write(tmp_path / "test", test=flatten))
-    assert "\n" not in str(error.value)
 
 
 def test_images_with_a_pair_of_an_absent_box_are_left_out_of_training(tmp_path: Path) -> None:
@@ -153,16 +142,6 @@ def test_images_with_a_pair_of_an_absent_box_are_left_out_of_training(tmp_path: 
     assert data.notes[-1] == "images of trainval left out, as a pair has an index beyond the boxes: 1"
     with pytest.raises(InputError, match=r"\[4\]: hoi_annotation\[1\]: object_id 3: expected the index of one of 3"):
         load(write(tmp_path / "test", test=absent))
-
-
-def test_rare_interactions_are_counted_before_boxes_without_a_size_are_left_out(tmp_path: Path) -> None:
-    def flatten(images: list[Any]) -> None:
-        for image in images[:15]:
-            image["annotations"][2]["bbox"] = [5, 30, 5, 40]
-
-    data = load(write(tmp_path, train=flatten))
-    assert sum(len(image.pairs) for split in (data.train, data.dev) for image in split.images) == 5
-    assert data.interactions.rare.tolist() == [True, True, True, False]
 
 
 @pytest.mark.parametrize("subfolder", ["annotations", "."])
@@ -198,34 +177,27 @@ def change(*path: Any, value: Any) -> Change:
     [
         (change("file_name", value="no.jpg"), r"\[2\]: no image 'no.jpg' in .*train2015"),
         (change("file_name", value="../test2015/HICO_test2015_00000001.jpg"), r"\[2\]: no image"),
-        (change("file_name", value=3), r"\[2\]: file_name 3: expected a string"),
         (change("annotations", value=None), r"\[2\]: expected annotations, a list of objects"),
         (
             change("annotations", 1, "category_id", value=12),
-            r"annotations\[1\]: category_id 12: expected one of COCO's ids",
+            r"annotations\[1\]: category_id 12: expected one of COCO's",
         ),
-        (change("annotations", 1, "category_id", value=91), r"annotations\[1\]: category_id 91"),
-        (change("annotations", 1, "bbox", value=[1, 2, 3]), r"annotations\[1\]: bbox \[1, 2, 3\]: expected \[left"),
         (change("annotations", 1, "bbox", value=[1, 2, 3, float("nan")]), r"annotations\[1\]: bbox"),
         (
             change("hoi_annotation", 0, "category_id", value=118),
             r"hoi_annotation\[0\]: category_id 118: expected a verb",
         ),
         (change("hoi_annotation", 0, "category_id", value=0), r"hoi_annotation\[0\]: category_id 0: expected a verb"),
-        (
-            change("hoi_annotation", 0, "category_id", value=RIDE),
-            r"verb 77 with apple: corre_hico.npy has no such interaction",
-        ),
+        (change("hoi_annotation", 0, "category_id", value=RIDE), "verb 77 with apple: corre_hico.npy has no such"),
         (change("hoi_annotation", 0, "object_id", value=-1), r"object_id -1: expected the index of one of 3 boxes"),
         (change("hoi_annotation", 0, "subject_id", value=1), r"subject_id 1: expected the box of a person"),
         (list.clear, "no images"),
     ],
 )
 def test_invalid_annotations_are_reported_by_entry(tmp_path: Path, changed: Change, message: str) -> None:
-    with pytest.raises(InputError, match=message) as error:
+    with one_line(message) as error:
         load(write(tmp_path, train=changed))
     assert "trainval_hico.json: " in str(error.value)
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -233,16 +205,14 @@ def test_invalid_annotations_are_reported_by_entry(tmp_path: Path, changed: Chan
     [
         (np.zeros((80, 117)), r"shape \(80, 117\): expected \(117, 80\)"),
         (np.full((117, 80), 2.0), "expected zeros, and ones"),
-        (np.zeros((117, 80)), "expected zeros, and ones"),
         (np.array([{}], dtype=object), "not a NumPy array"),
     ],
 )
 def test_other_matrices_are_refused(tmp_path: Path, value: Any, message: str) -> None:
     write(tmp_path)
     np.save(tmp_path / "annotations" / "corre_hico.npy", value)
-    with pytest.raises(InputError, match=message) as error:
+    with one_line(message):
         load(tmp_path)
-    assert "\n" not in str(error.value)
 
 
 def test_test_annotations_suffice_for_evaluation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -263,26 +233,15 @@ def test_test_annotations_suffice_for_evaluation(tmp_path: Path, capsys: pytest.
     (folder / "rare_split.json").write_text(json.dumps({"rare": [5]}))
     with pytest.raises(InputError, match=r"rare_split\.json: expected a list rare with numbers .* from 1 to 4"):
         load(folder)
-    (folder / "hico_list_hoi.txt").write_text("\n".join(listed[:2]))
-    with pytest.raises(InputError, match=r"hico_list_hoi\.txt: 2 interactions: expected 4"):
-        load(folder)
     (folder / "hico_list_hoi.txt").write_text("\n".join([listed[0], "002 apple name38"]))
     with pytest.raises(InputError, match=r"hico_list_hoi\.txt:2: '002 apple name38': expected a number"):
         load(folder)
-
-
-def test_missing_files_are_named(tmp_path: Path) -> None:
-    write(tmp_path)
-    (tmp_path / "annotations" / "trainval_hico.json").unlink()
-    with pytest.raises(InputError, match=r"but not annotations/trainval_hico\.json"):
-        load(tmp_path)
-
-
-def test_annotations_nested_deeply_are_reported(tmp_path: Path) -> None:
-    write(tmp_path)
-    (tmp_path / "annotations" / "trainval_hico.json").write_text("[" * 100_000)
-    with pytest.raises(InputError, match=r"trainval_hico.json: not valid JSON: maximum recursion depth"):
-        load(tmp_path)
+    (folder / "hico_list_hoi.txt").write_text("\n".join(listed[:2]))
+    with pytest.raises(InputError, match=r"hico_list_hoi\.txt: 2 interactions: expected 4"):
+        load(folder)
+    (folder / "hico_list_vb.txt").write_text("id   verb\n-----\n001  name1")
+    with pytest.raises(InputError, match=r"hico_list_vb\.txt: 1 verbs?: expected 117"):
+        load(folder)
 
 
 def test_a_split_without_pairs_is_refused_before_training(tmp_path: Path) -> None:

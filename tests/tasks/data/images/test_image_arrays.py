@@ -49,11 +49,18 @@ def header(width: int, height: int) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", size) + chunk(b"IDAT", zlib.compress(bytes(width // 8 + 2)))
 
 
-def test_colors_stay_what_they_are(tmp_path: Path) -> None:
-    image = read(tmp_path, encoded(Image.fromarray(COLORS)))
-    assert image.dtype == np.uint8
-    assert image.flags.writeable
-    assert (image == COLORS).all()
+@pytest.mark.parametrize(
+    ("pixels", "expected"),
+    [
+        (COLORS, COLORS),
+        (GRADIENT > 100, np.where(GRADIENT > 100, 255, 0)[..., None]),
+        (GRADIENT.astype(np.uint16) * 256 + 99, GRADIENT[..., None]),  # the upper byte is used
+    ],
+)
+def test_pixels_of_every_depth(tmp_path: Path, pixels: Any, expected: Any) -> None:
+    image = read(tmp_path, encoded(Image.fromarray(pixels)))
+    assert (str(image.dtype), image.shape, image.flags.writeable) == ("uint8", (6, 8, 3), True)
+    assert (image == expected).all()
 
 
 @pytest.mark.parametrize("form", ["PNG", "JPEG"])
@@ -62,16 +69,6 @@ def test_gray_is_gray_in_all_three(tmp_path: Path, form: str) -> None:
     assert image.shape == (6, 8, 3)
     assert (image == image[..., :1]).all()
     assert np.abs(image[..., 0].astype(int) - GRADIENT).max() <= (0 if form == "PNG" else 12)
-
-
-def test_one_bit_is_black_and_white(tmp_path: Path) -> None:
-    image = read(tmp_path, encoded(Image.fromarray(GRADIENT > 100)))
-    assert (image == np.where(GRADIENT > 100, 255, 0)[..., None]).all()
-
-
-def test_the_upper_byte_of_16_bit_images_is_used(tmp_path: Path) -> None:
-    image = read(tmp_path, encoded(Image.fromarray(GRADIENT.astype(np.uint16) * 256 + 99)))
-    assert (image == GRADIENT[..., None]).all()
 
 
 @pytest.mark.parametrize("mode", ["LA", "RGBA"])
@@ -109,25 +106,15 @@ def test_the_bytes_decide_the_format_and_not_the_suffix(tmp_path: Path) -> None:
 def test_exif_orientation_is_ignored(tmp_path: Path) -> None:
     rotated = Image.Exif()
     rotated[0x0112] = 6
-    assert (read(tmp_path, encoded(Image.fromarray(COLORS), exif=rotated)) == COLORS).all()
-    assert read(tmp_path, encoded(Image.fromarray(COLORS), "JPEG", exif=rotated), "image.jpg").shape == (6, 8, 3)
+    rotated[0x010F], rotated[0x011A] = "a maker of cameras", 72.0
+    for exif in (rotated, rotated.tobytes()[:-12]):  # odd metadata give no warning
+        assert read(tmp_path, encoded(Image.fromarray(COLORS), "JPEG", exif=exif), "image.jpg").shape == (6, 8, 3)
 
 
-def test_odd_metadata_gives_no_warning(tmp_path: Path) -> None:
-    meta = Image.Exif()
-    meta[0x010F], meta[0x011A] = "a maker of cameras", 72.0
-    content = encoded(Image.fromarray(COLORS), "JPEG", exif=meta.tobytes()[:-12])
-    assert read(tmp_path, content, "image.jpg").shape == (6, 8, 3)
-
-
-@pytest.mark.parametrize(("width", "height"), [(10_000, 9_000), (20_000, 20_000), (2**31 - 1, 2**31 - 1)])
+@pytest.mark.parametrize(("width", "height"), [(10_000, 9_000), (2**31 - 1, 2**31 - 1)])
 def test_an_enormous_image_is_refused_by_its_header(tmp_path: Path, width: int, height: int) -> None:
     message = refused(tmp_path, header(width, height))
     assert message.endswith(f"image.png: the image is too large: expected at most {MAX_PIXELS:,} pixels")
-
-
-def test_a_large_image_is_read(tmp_path: Path) -> None:
-    assert read(tmp_path, encoded(Image.new("1", (5000, 4000), 1))).shape == (4000, 5000, 3)
 
 
 def test_a_decompression_bomb_in_text_is_reported(tmp_path: Path) -> None:

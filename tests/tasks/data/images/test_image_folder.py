@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +12,7 @@ from PIL import Image
 from dropbench.harness.errors import InputError
 from dropbench.tasks.data import locate, read
 from dropbench.tasks.data.classification import ImageClassificationData
-
-WriteImage = Callable[[Path, int], None]
+from tests.tasks.data.conftest import WriteImage
 
 
 def load(folder: Path, name: str = "imagenet") -> ImageClassificationData:
@@ -69,13 +67,6 @@ def test_images_are_rgb_bytes_of_their_class(folders: Path) -> None:
     assert len(set(brightness)) > 15
 
 
-def test_taking_rows_keeps_their_order(folders: Path) -> None:
-    split = load(folders).test
-    taken = split.take(np.array([3, 0]))
-    assert taken.labels.tolist() == [1, 0]
-    assert (taken.images[0] == split.images[3]).all()
-
-
 def test_other_and_hidden_files_are_skipped(folders: Path) -> None:
     (folders / "train" / "n01" / "Thumbs.db").write_bytes(b"x")
     (folders / "train" / "n01" / "._n01_0.JPEG").write_bytes(b"x")
@@ -88,24 +79,11 @@ def test_other_and_hidden_files_are_skipped(folders: Path) -> None:
     assert "skipped, not images (.jpg, .jpeg, .png): 4, the first is train/README.txt" in data.notes
 
 
-def test_a_test_folder_replaces_a_missing_val(folders: Path) -> None:
-    (folders / "val").rename(folders / "test")
-    assert "test is test" in load(folders).notes
-
-
 def test_tiny_imagenet(tiny: Path) -> None:
     data = load(tiny, "tiny-imagenet")
     assert data.rows() == {"train": 18, "dev": 2, "test": 2}
     assert data.test.labels.tolist() == [1, 0]
     assert data.test.images[0].mean() > 90
-
-
-def test_tiny_imagenet_in_the_folder_of_its_archive(tiny: Path, tmp_path: Path) -> None:
-    archive = tmp_path / "tiny-imagenet-200"
-    archive.mkdir()
-    for name in ("train", "val"):
-        (tiny / name).rename(archive / name)
-    assert load(tmp_path, "tiny-imagenet").rows()["train"] == 18
 
 
 def test_missing_annotations_are_named(tiny: Path) -> None:
@@ -121,7 +99,6 @@ def test_missing_annotations_are_named(tiny: Path) -> None:
         ("val_1.JPEG n01\n", "no class '' in train: expected 'file<tab>class'"),
         ("gone.JPEG\tn01\t0\t0\t1\t1\n", r"no image 'gone\.JPEG': expected a line per file of images/"),
         ("../../train/n01/images/n01_0.JPEG\tn01\n", "no image '../../train"),
-        ("/etc/passwd\tn01\n", "no image '/etc/passwd'"),
     ],
 )
 def test_invalid_annotations_are_reported_by_line(tiny: Path, line: str, message: str) -> None:
@@ -144,43 +121,32 @@ def test_annotations_of_the_wrong_length_are_reported(tiny: Path, write_image: W
         load(tiny, "tiny-imagenet")
 
 
-def test_classes_that_differ_between_splits_are_reported(folders: Path) -> None:
-    (folders / "val" / "n02").rename(folders / "val" / "n03")
-    with pytest.raises(InputError, match=r"val: 2 class folders differ from those of .*train: 'n02' is in train only"):
-        load(folders)
-    (folders / "val" / "n03").rename(folders / "val" / "n02")
-    (folders / "val" / "n09").mkdir()
-    with pytest.raises(InputError, match="'n09' is in val only"):
-        load(folders)
-
-
-def test_a_class_whose_name_is_not_utf_8_is_reported(folders: Path, write_image: WriteImage) -> None:
-    name = os.fsdecode(b"caf\xe9")
-    for split in ("train", "val"):
-        write_image(folders / split / name / "a.png", 1)
-    with pytest.raises(InputError, match=r"train: class folder 'caf\\udce9': expected text in UTF-8"):
-        load(folders)
-
-
-def test_a_class_without_images_is_reported(folders: Path) -> None:
-    (folders / "train" / "n03").mkdir()
-    (folders / "val" / "n03").mkdir()
-    with pytest.raises(InputError, match=r"train/n03: no images: expected files ending in \.jpg, \.jpeg, \.png"):
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("train/n03/a.png", r"val: 1 class folders differ from those of .*train: 'n03' is in train only"),
+        ("train/n03 val/n03", r"train/n03: no images: expected files ending in \.jpg, \.jpeg, \.png"),
+        ("val/n09", "'n09' is in val only"),
+        (os.fsdecode(b"train/caf\xe9/a.png"), r"train: class folder 'caf\\udce9': expected text in UTF-8"),
+    ],
+)
+def test_class_folders_that_do_not_fit_are_reported(
+    folders: Path, write_image: WriteImage, name: str, message: str
+) -> None:
+    for path in map(folders.joinpath, name.split()):
+        if path.suffix:
+            write_image(path, 1)
+        else:
+            path.mkdir()
+    with pytest.raises(InputError, match=message):
         load(folders)
 
 
 def test_unsorted_validation_images_are_reported(folders: Path, write_image: WriteImage) -> None:
-    for name in ("n01", "n02"):
-        for path in (folders / "val" / name).iterdir():
-            path.unlink()
-        (folders / "val" / name).rmdir()
+    (folders / "val").rename(folders / "sorted")
     write_image(folders / "val" / "ILSVRC2012_val_00000001.JPEG", 3)
     with pytest.raises(InputError, match=r"val: no class folders: expected val/<class>/<image>"):
         load(folders)
-
-
-def ignore() -> None:
-    pass
 
 
 @pytest.mark.parametrize(
@@ -188,7 +154,6 @@ def ignore() -> None:
     [
         (b"", "the image is empty"),
         (b"GIF89a not supported", "the image is neither JPEG nor PNG"),
-        (b"<svg/>", "the image is neither JPEG nor PNG"),
         (b"\xff\xd8\xff", "the image is damaged: its header cannot be read"),
     ],
 )
@@ -197,11 +162,10 @@ def test_a_file_that_is_not_an_image_is_reported_on_access(folders: Path, conten
     path.write_bytes(content)
     data = load(folders)
     with pytest.raises(InputError, match=rf"val/n01/a\.jpg: {message}"):
-        data.verify(ignore)
+        data.verify(lambda: None)
 
 
-@pytest.mark.parametrize("name", ["a.jpg", "b.png"])
-@pytest.mark.parametrize("fraction", [0.3, 0.6, 0.95])
+@pytest.mark.parametrize(("name", "fraction"), [("a.jpg", 0.3), ("a.jpg", 0.95), ("b.png", 0.6)])
 def test_an_image_truncated_is_reported(folders: Path, name: str, fraction: float) -> None:
     path = folders / "val" / "n02" / name
     random = np.random.RandomState(0).randint(0, 256, (40, 40, 3)).astype(np.uint8)
@@ -209,14 +173,14 @@ def test_an_image_truncated_is_reported(folders: Path, name: str, fraction: floa
     content = path.read_bytes()
     path.write_bytes(content[: int(len(content) * fraction)])
     with pytest.raises(InputError, match=rf"val/n02/{name}: the image is (damaged|neither JPEG nor PNG)"):
-        load(folders).verify(ignore)
+        load(folders).verify(lambda: None)
 
 
 def test_a_deleted_image_is_reported(folders: Path) -> None:
     data = load(folders)
     (folders / "val" / "n01" / "a.jpg").unlink()
     with pytest.raises(InputError, match=r"val/n01/a\.jpg: image not found"):
-        data.verify(ignore)
+        data.verify(lambda: None)
 
 
 def test_every_damaged_image_is_counted(folders: Path) -> None:
@@ -226,10 +190,4 @@ def test_every_damaged_image_is_counted(folders: Path) -> None:
     message = r"val/n01/a\.jpg: the image is empty; and 2 more; \S*val/n02/a\.jpg: the image is empty; \S*b\.png: the"
     with pytest.raises(InputError, match=message):
         load(folders).verify(lambda: calls.append(None))
-    assert len(calls) == 24
-
-
-def test_verify_counts_every_row(folders: Path) -> None:
-    calls: list[None] = []
-    load(folders).verify(lambda: calls.append(None))
     assert len(calls) == 24

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,12 @@ import torch
 from dropbench.harness.errors import InputError
 from dropbench.tasks.data import locate, read
 from dropbench.tasks.data.classification import ImageClassificationData, ImageSplit
-from dropbench.tasks.data.fingerprint import fingerprint
 from dropbench.tasks.data.images.label_maps import FOLDER, HOME, LabelMaps, locate_maps
 from dropbench.tasks.data.locate import Source
+from tests.damage import TouchesAFile
+from tests.input_errors import one_line
+from tests.tasks.data.conftest import WriteImage
 
-WriteImage = Callable[[Path, int], None]
 MAP = torch.stack([torch.arange(45.0).reshape(5, 3, 3) / 4, torch.arange(5.0)[:, None, None].expand(5, 3, 3)]).half()
 
 
@@ -52,27 +52,10 @@ def test_each_training_image_has_its_own_map(source: Source) -> None:
         assert classes[:, 0, 0].tolist() == [0, 1, 2, 3, 4]
 
 
-def test_the_layout_of_tiny_imagenet(tmp_path: Path, write_image: WriteImage) -> None:
-    lines = []
-    for label in ("n01", "n02"):
-        for number in range(10):
-            write_image(tmp_path / "train" / label / "images" / f"{label}_{number}.JPEG", number)
-            folder = tmp_path / FOLDER / label
-            folder.mkdir(parents=True, exist_ok=True)
-            torch.save(MAP.clamp(max=1), folder / f"{label}_{number}.pt")
-        write_image(tmp_path / "val" / "images" / f"{label}.JPEG", 0)
-        lines.append(f"{label}.JPEG\t{label}\t0\t0\t1\t1\n")
-    (tmp_path / "val" / "val_annotations.txt").write_text("".join(lines))
-    tiny = locate("tiny-imagenet", folders={"tiny-imagenet": tmp_path})
-    split = train(tiny)
-    assert LabelMaps.for_images(locate_maps(tiny), split.images, 2)[len(split) - 1].shape == (2, 5, 3, 3)
-
-
 def test_an_absent_folder_is_one_line_that_names_its_source(tmp_path: Path, source: Source) -> None:
     (source.folder / FOLDER).rename(tmp_path / "elsewhere")
-    with pytest.raises(InputError, match=f"^token_labels=maps: no folder .*{FOLDER}: .*{HOME}") as caught:
+    with one_line(f"^token_labels=maps: no folder .*{FOLDER}: .*{HOME}"):
         locate_maps(source)
-    assert "\n" not in str(caught.value)
 
 
 def test_maps_that_are_missing_are_counted(source: Source) -> None:
@@ -93,12 +76,8 @@ def test_maps_that_are_missing_are_counted(source: Source) -> None:
         ({"a": 1}, r"n0._..pt: a label map of shape \(\): expected \(2, 5, rows, columns\)"),
         (torch.zeros(3, 5, 3, 3), r"of shape \(3, 5, 3, 3\): expected \(2, 5, rows, columns\)"),
         (MAP + torch.tensor([0.0, 1.0])[:, None, None, None], r"class 5: expected a class of the training set, 0 to 4"),
-        (
-            MAP + torch.tensor([0.0, 0.5])[:, None, None, None],
-            r"class 0.5: expected a class of the training set, 0 to 4",
-        ),
+        (MAP + torch.tensor([0.0, 0.5])[:, None, None, None], r"class 0.5: expected a class of the training set"),
         (MAP * torch.tensor([float("inf"), 1.0])[:, None, None, None], r"a score is not finite"),
-        (b"", r"n0._..pt: not a label map: "),
         (b"PK\x03\x04 and so on", r"n0._..pt: not a label map: "),
     ],
 )
@@ -108,9 +87,17 @@ def test_damaged_maps_name_their_file(source: Source, content: Any, message: str
             path.write_bytes(content)
         else:
             torch.save(content, path)
-    with pytest.raises(InputError, match=message) as caught:
+    with one_line(message):
         maps(source)
-    assert "\n" not in str(caught.value)
+
+
+def test_no_code_of_a_file_is_run(source: Source, tmp_path: Path) -> None:
+
+    for path in locate_maps(source).rglob("*.pt"):
+        torch.save(TouchesAFile(tmp_path / "ran"), path)
+    with pytest.raises(InputError, match="not a label map"):
+        maps(source)
+    assert not (tmp_path / "ran").exists()
 
 
 def test_all_maps_have_one_shape(source: Source) -> None:
@@ -118,33 +105,3 @@ def test_all_maps_have_one_shape(source: Source) -> None:
     torch.save(MAP[..., :2], label_maps.folder / bytes(label_maps.names[1]).decode())
     with pytest.raises(InputError, match=r"of shape \(2, 5, 3, 2\): expected \(2, 5, 3, 3\)"):
         label_maps[1]
-
-
-def test_no_code_of_a_file_is_run(source: Source, tmp_path: Path) -> None:
-    class Evil:
-        def __reduce__(self) -> tuple[Any, ...]:
-            return Path.touch, (tmp_path / "ran",)
-
-    for path in locate_maps(source).rglob("*.pt"):
-        torch.save(Evil(), path)
-    with pytest.raises(InputError, match="not a label map"):
-        maps(source)
-    assert not (tmp_path / "ran").exists()
-
-
-def test_images_in_memory_have_no_maps(source: Source) -> None:
-    images = read(locate("cifar10-synthetic"), ImageClassificationData).train.images
-    with pytest.raises(InputError, match="expected a data set with one file per image, such as ImageNet"):
-        LabelMaps.for_images(locate_maps(source), images, 10)
-
-
-def test_other_maps_have_another_fingerprint(source: Source) -> None:
-    folder = locate_maps(source)
-    first = fingerprint(folder, [folder])
-    assert first == fingerprint(folder, [folder])
-    (folder / "n05").mkdir()
-    torch.save(MAP, folder / "n05" / "n05_0.pt")
-    changed = fingerprint(folder, [folder])
-    assert changed != first
-    torch.save(MAP + 1, folder / "n05" / "n05_0.pt")  # the time stamp of the folder stays the same
-    assert fingerprint(folder, [folder]) not in (first, changed)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import pickle
 from itertools import pairwise
 from pathlib import Path
@@ -23,7 +22,9 @@ from dropbench.tasks.data.meshes.body_model import (
     free_body_model,
     read_body_model,
 )
-from dropbench.tasks.data.meshes.wavefront import check_closed, read_wavefront
+from dropbench.tasks.data.meshes.wavefront import check_closed
+from tests.damage import TouchesAFile
+from tests.input_errors import one_line
 
 ROUND, HIGH = 16, 12
 
@@ -102,37 +103,13 @@ def test_joints_are_the_centers_of_their_groups(tmp_path: Path) -> None:
     for number, joint in enumerate(joints):
         assert joint == pytest.approx([0.05 * np.cos(number), 0.1 + 0.1 * number, 0.05 * np.sin(number)], abs=1e-4)
     assert body.pelvis @ body.template == pytest.approx(joints[list(HIPS)].mean(axis=0))
-
-
-def test_tokens_are_upside_down_and_centered_on_the_pelvis(tmp_path: Path) -> None:
-    body = free_body_model(with_joints(tmp_path / "template.obj"))
+    matrix, vertices, faces = decimate(body.template, body.faces, tmp_path)
+    check_closed(faces, len(vertices), "coarser")
+    assert (matrix != body.down[0]).nnz == 0
     tokens = body.tokens()
     assert tokens.shape == (14 + body.levels[0], 3)
     assert tokens[list(HIPS)].mean(axis=0) == pytest.approx([0, 0, 0], abs=1e-12)
     assert tokens[13, 1] < tokens[0, 1]  # the head above the ankle: the axis points down
-
-
-def test_coarser_meshes_are_closed(tmp_path: Path) -> None:
-    body = free_body_model(with_joints(tmp_path / "template.obj"))
-    matrix, vertices, faces = decimate(body.template, body.faces, tmp_path)
-    check_closed(faces, len(vertices), "coarser")
-    assert matrix.shape == body.down[0].shape
-    assert (matrix != body.down[0]).nnz == 0
-
-
-def test_the_free_mesh_of_a_human() -> None:
-    root = os.environ.get("DROPBENCH_DATA")
-    path = Path(root or "") / "makehuman" / "base.obj"
-    if not root or not path.is_file():
-        pytest.skip("needs makehuman/base.obj in DROPBENCH_DATA")
-    body = free_body_model(path)
-    check_matrices(body)
-    assert body.levels == (837, 3345, 13380)
-    joints = body.regressor @ body.template
-    groups = read_wavefront(path)
-    for group, joint in zip(JOINTS.values(), joints, strict=True):
-        center = groups.vertices[np.unique(groups.faces[group])].mean(axis=0)
-        assert np.linalg.norm(joint - center) < 0.02 * np.ptp(body.template, axis=0).max(), group
 
 
 @pytest.mark.parametrize(
@@ -145,7 +122,6 @@ def test_the_free_mesh_of_a_human() -> None:
         ("beyond", r"template.obj:\d+: face with a vertex number above 194"),
         ("nan", r"template.obj:2: v nan 0.0 0.0: expected v X Y Z"),
         ("word", r"template.obj:\d+: f 1 2 x: expected f and the numbers"),
-        ("twice", r"template.obj:\d+: f 1 2 2: expected f and the numbers"),
         ("none", r"no mesh: expected lines v X Y Z and f A B C"),
         ("joints", r"only groups of joints and helpers"),
     ],
@@ -165,14 +141,13 @@ def test_other_meshes_are_refused_in_one_line(tmp_path: Path, damage: str, messa
     elif damage == "beyond":
         faces[5][2] = len(vertices)
     write(path, vertices, {"joint-neck" if damage == "joints" else "": faces})
-    if damage in ("word", "twice"):
+    if damage == "word":
         with path.open("a") as file:
-            file.write("f 1 2 x\n" if damage == "word" else "f 1 2 2\n")
+            file.write("f 1 2 x\n")
     elif damage == "none":
         path.write_text("# nothing\n")
-    with pytest.raises(InputError, match=message) as error:
+    with one_line(message) as error:
         free_body_model(path)
-    assert "\n" not in str(error.value)
     assert str(path) in str(error.value)
 
 
@@ -208,29 +183,22 @@ def test_smpl_is_read_from_converted_files(tmp_path: Path) -> None:
     assert body.tokens().shape == (445, 3)
 
 
-@pytest.mark.parametrize("name", SMPL_FILES)
-def test_a_missing_file_of_smpl_is_reported_with_its_source(tmp_path: Path, name: str) -> None:
+def test_a_missing_file_of_smpl_is_reported_with_its_source(tmp_path: Path) -> None:
     smpl_folder(tmp_path)
-    (tmp_path / name).unlink()
+    (tmp_path / next(iter(SMPL_FILES))).unlink()
     with pytest.raises(InputError, match=r"no body model: expected .*https://.*or a free template mesh") as error:
         read_body_model(tmp_path)
-    assert name in str(error.value)
-    assert all(other not in str(error.value) for other in SMPL_FILES if other != name)
-
-
-class Harmful:
-    def __reduce__(self) -> Any:
-        return (os.mkdir, (os.environ["HARM"],))
+    assert [name in str(error.value) for name in SMPL_FILES] == [True, False, False]
 
 
 @pytest.mark.parametrize("name", SMPL_FILES)
-def test_no_pickle_is_run(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_pickle_is_run(tmp_path: Path, name: str) -> None:
     smpl_folder(tmp_path)
-    monkeypatch.setenv("HARM", str(tmp_path / "harm"))
+    harmful = TouchesAFile(tmp_path / "harm")
     if name.endswith(".npy"):
-        (tmp_path / name).write_bytes(pickle.dumps(Harmful()))
+        (tmp_path / name).write_bytes(pickle.dumps(harmful))
     else:
-        objects: Any = np.array([Harmful()], dtype=object)
+        objects: Any = np.array([harmful], dtype=object)
         np.savez(tmp_path / name, v_template=objects, f=objects, down0=objects, down1=objects)
     with pytest.raises(InputError, match=rf"{name}: .*: expected plain arrays without pickle"):
         read_body_model(tmp_path)
@@ -241,7 +209,6 @@ def test_no_pickle_is_run(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyP
     ("name", "arrays", "message"),
     [
         ("smpl.npz", {"v_template": np.zeros((10, 3)), "f": np.zeros((4, 3), int)}, r"v_template of shape \(10, 3\)"),
-        ("smpl.npz", {"v_template": np.zeros((6890, 3)), "f": np.array([[0, 1, 2]])}, "the mesh has holes"),
         ("smpl.npz", {"v_template": np.zeros((6890, 3)), "f": np.array([[0, 1, 9999]])}, "expected triangles"),
         ("smpl.npz", {"v_template": np.zeros((6890, 3))}, "no array f"),
         ("sampling.npz", {"down0": np.zeros((3, 2)), "down1": np.zeros((3, 3))}, "down0 of shape"),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,9 +14,8 @@ import pytest
 from dropbench.harness.errors import InputError
 from dropbench.tasks.data import locate, read_any
 from dropbench.tasks.data.check import check
-
-if TYPE_CHECKING:
-    from tests.tasks.data.conftest import WriteSource
+from tests.input_errors import one_line
+from tests.tasks.data.conftest import WriteImage, WriteSource
 
 Files = Mapping[str, bytes]
 REVIEWS = "text,label,author\n" + "".join(
@@ -38,17 +37,11 @@ def test_one_csv_file_is_carved_into_stratified_splits(source: WriteSource) -> N
 
 
 def test_splits_by_name_plain_or_gzipped(source: WriteSource) -> None:
-    files = {"train.csv": CSV["reviews.csv"], "valid.csv.gz": gzip.compress(b"label,text\nbad, a  b\n")}
+    files = {"Train.csv": CSV["reviews.csv"], "valid.CSV.gz": gzip.compress(b"label,text\nbad, a  b\n")}
     data: Any = read_any(source("csv", files))
     assert data.rows() == {"train": 36, "dev": 1, "test": 4}
     assert data.dev.texts == ("a b",)
     assert data.notes == ("test is 10 % of your files (stratified, seed 2019)",)
-
-
-@pytest.mark.parametrize("name", ["all.CSV", "Train.Csv", "all.csv.GZ"])
-def test_suffixes_in_upper_case(source: WriteSource, name: str) -> None:
-    content = gzip.compress(CSV["reviews.csv"]) if name.endswith("GZ") else CSV["reviews.csv"]
-    assert read_any(source("csv", {name: content})).rows() == {"train": 32, "dev": 4, "test": 4}
 
 
 def test_a_card_names_columns_classes_separator_and_percent(source: WriteSource) -> None:
@@ -66,11 +59,8 @@ def test_a_card_names_columns_classes_separator_and_percent(source: WriteSource)
 
 
 def test_pairs_of_json_lines_with_numbers_as_classes(source: WriteSource) -> None:
-    located = source("jsonl", {"all.jsonl": PAIRS, "card.yaml": b"{text: [q, p], label: 'y'}"})
-    assert located.dataset.kind == "textual-entailment"
-    data: Any = read_any(located)
-    assert data.classes == ("0", "1", "2")
-    assert data.train.labels.dtype == np.int64
+    data: Any = read_any(source("jsonl", {"all.jsonl": PAIRS, "card.yaml": b"{text: [q, p], label: 'y'}"}))
+    assert (data.kind, data.classes, data.train.labels.dtype) == ("textual-entailment", ("0", "1", "2"), np.int64)
 
 
 def test_groups_stay_together(source: WriteSource) -> None:
@@ -104,7 +94,7 @@ def test_tagged_sentences(source: WriteSource) -> None:
     assert (tokens.scored, "X-Y" in tokens.classes) == ("tokens", True)
 
 
-def test_image_folders(tmp_path: Path, write_image: Callable[[Path, int], None]) -> None:
+def test_image_folders(tmp_path: Path, write_image: WriteImage) -> None:
     for number in range(20):
         write_image(tmp_path / "cat" / f"p{number // 2}_{number}.png", number)
         write_image(tmp_path / "dog" / f"q{number // 2}_{number}.png", 100 + number // 2)
@@ -131,14 +121,7 @@ def test_image_folders(tmp_path: Path, write_image: Callable[[Path, int], None])
         read_any(locate("image-folder", folders={"image-folder": tmp_path / "single"}))
 
 
-def test_images_in_subfolders_of_a_class(tmp_path: Path, write_image: Callable[[Path, int], None]) -> None:
-    for name in ("cat/a/1.png", "dog/b/1.png"):
-        write_image(tmp_path / name, 1)
-    with pytest.raises(InputError, match=r"cat: no images \(but a folder a, not read\): expected"):
-        read_any(locate("image-folder", folders={"image-folder": tmp_path}))
-
-
-def test_boxes(tmp_path: Path, write_image: Callable[[Path, int], None]) -> None:
+def test_boxes(tmp_path: Path, write_image: WriteImage) -> None:
     for number in range(20):
         write_image(tmp_path / "images" / f"{number}.png", number // 2)
     images = [{"id": n, "file_name": f"{n}.png", "width": 8, "height": 6} for n in range(20)]
@@ -175,7 +158,6 @@ def test_parallel_text(source: WriteSource) -> None:
     [
         ("csv", {"a.csv": b"text,label\na,0\nb,1,2\n"}, r"a\.csv:3: 3 columns: expected 2 of unique names"),
         ("csv", {"a.csv": b"text;label\na;0\n"}, r"a\.csv:2: no column 'text' among text;label"),
-        ("csv", {"a.csv": b"text,label,label\na,0\nb,1\n"}, r"a\.csv:2: 2 columns: expected 3 of unique names"),
         ("csv", {**CSV, "card.yml": b"text: text\n"}, r"card\.yml: rename the file to card\.yaml"),
         ("csv", {"a.csv": b'text,label\n"a,0\nb,1\n'}, r"a\.csv:2: unexpected end of data"),
         ("csv", {"a.csv": b"text,label\na,0\nb,\n"}, r"a\.csv:3: label '': not among 0, the classes of train"),
@@ -183,38 +165,29 @@ def test_parallel_text(source: WriteSource) -> None:
         ("csv", {"train.csv": b"text,label\na,0\nb,1\n", "test.csv": b"text,label\nb,2\n"}, r"test\.csv:2: label '2'"),
         ("csv", {"train.csv": b"x", "extra.csv": b"y"}, "extra.csv, train.csv: expected 1 for train"),
         ("csv", {"dev.csv": b"x"}, "dev.csv: expected 1 for train"),
-        ("csv", {"a.txt": b"x"}, r"data 'csv' not found: expected \*\.csv in"),
         ("csv", {**CSV, "card.yaml": b"text: text\nlable: x\n"}, r"card\.yaml:2 'lable': did you mean label"),
-        ("jsonl", {"a.jsonl": PAIRS, "card.yaml": b"separator: x"}, r"card\.yaml:1 'separator'"),
         ("csv", {**CSV, "card.yaml": b"text: q\npercent: {dev: 90}\n"}, r"card\.yaml:2: percent\.dev=90: expected 1"),
         ("csv", {**CSV, "card.yaml": b"- a"}, r"card\.yaml: expected a mapping"),
         ("csv", {"train.csv": CSV["reviews.csv"], "test.csv": b"text,label,author\nc,bad,a0\n",
                  "card.yaml": b"group: author"}, "group 'a0' is in train and test"),
         ("jsonl", {"a.jsonl": b'{"text": "a", "label": 0}\n{"text": null, "label": 0}\n'}, r"a\.jsonl:2: text is null"),
         ("jsonl", {"a.jsonl": b'{"text": "a", "label": true}\n'}, "label is true: expected text or a whole number"),
-        ("jsonl", {"a.jsonl": b'{"text": "a", "label": [0.5]}\n'}, r"label is \[0\.5\]: expected text or a whole"),
-        ("csv", {"a.csv": b"text\na\n"}, r"a\.csv:2: no column 'label' among text: name the columns"),
-        ("csv", {"a.csv": b"text,label\na\n"}, r"a\.csv:2: 1 column: expected 2"),
         ("csv", {**CSV, "card.yaml": b"percent: 20"}, r"card\.yaml:1: percent=20: expected 1 to 49, as in"),
         ("csv", {**CSV, "card.yaml": b"classes: [true, false]"}, "True: expected a list of texts or whole numbers"),
         ("parallel", {"a.de": b"x", "card.yaml": b"languages: de"}, r"languages=de: expected two suffixes, such as \["),
         ("csv", {"a.csv": ROWS_OF_TWO, "card.yaml": b"group: g"}, "2 groups in train: too few for train, dev, test"),
         ("csv", {"train.csv": b"text,label,g\na,0,x\nb,1,x\n", "test.csv": b"text,label,g\nc,1,y\n",
                  "card.yaml": b"group: g"}, "1 group in train: too few for train, dev: use more groups"),
-        ("jsonl", {"a.jsonl": b"[1]\n"}, r"a\.jsonl:1: expected a JSON object"),
         ("conll", {"a.conll": b"a b O\n"}, r"a\.conll:1: 3 columns: expected 2, word, tag"),
         ("conll", {"a.conll": b"a O\n", "card.yaml": b"columns: [word]"}, "columns word: expected word and tag once"),
-        ("conll", {"a.conll": b"a O\n", "card.yaml": b"group: word"}, "columns word, tag: expected word"),
         ("parallel", {"a.en": b"x\n", "a.de": b"x\n", "a.fr": b"x\n"}, "a.de, a.en, a.fr: expected 2 for train"),
         ("parallel", {"train.en": b"x\n", "train.de": b"x\n", "test.de": b"x\n", "test.fr": b"x\n"},
          "the languages differ between splits"),
-        ("parallel", {"train.en": b"x\ny\n", "train.de": b"x\n"}, r"train\.en:2: train\.de has no line 2"),
     ],
 )  # fmt: skip
 def test_errors_are_one_line(source: WriteSource, name: str, files: Files, message: str) -> None:
-    with pytest.raises(InputError, match=message) as caught:
+    with one_line(message):
         check(source(name, files))
-    assert "\n" not in str(caught.value)
 
 
 def test_a_label_keeps_two_sets_apart(tmp_path: Path) -> None:

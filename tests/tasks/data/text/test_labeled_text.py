@@ -5,19 +5,17 @@ from __future__ import annotations
 import csv
 import io
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dropbench.harness.errors import InputError
-from dropbench.tasks.data import locate, read
+from dropbench.tasks.data import read
 from dropbench.tasks.data.classification import TextClassificationData
 from dropbench.tasks.data.text.labeled_text import read_label_text, read_news_csv, read_reviews
-
-if TYPE_CHECKING:
-    from tests.tasks.data.conftest import WriteSource
+from tests.input_errors import one_line
+from tests.tasks.data.conftest import WriteSource
 
 # Bytes as published: latin-1 with \x85, at which str.splitlines would cut.
 QUESTIONS = (
@@ -128,29 +126,22 @@ def test_a_copy_in_utf8_or_with_windows_line_ends_gives_the_same_rows(tmp_path: 
     ("name", "content", "message"),
     [
         ("rows.all", b"0 fine\n6 wrong\n", "2: label '6': expected a number from 0 to 5"),
-        ("rows.all", b"0 fine\nwhat is this\n", "2: label 'what': expected a number from 0 to 5"),
         ("rows.all", b"-1 wrong\n", "1: label '-1'"),
         ("rows.all", b"1_0 wrong\n", "1: label '1_0'"),
         ("rows.all", b"\xb2 a superscript two\n", "1: label"),
         ("rows.all", b"0 fine\n\n0 fine\n", "2: no label: expected 'label text'"),
-        ("rows.all", b"", " the file is empty"),
         ("rows.all", b"\n\n", " the file is empty"),
         ("rows.all", b"0 \n1\n", " no row has a text"),
-        ("rows.all", "0 fine\n1 bon\n".encode("utf-16"), "1: zero byte: expected latin-1 text"),
-        ("rows.all", b"0 fine\n1 PK\x00\x01\n", "2: zero byte"),
+        ("rows.all", b"0 fine\n1 PK\x00\x01\n", "2: zero byte: expected latin-1 text"),
         ("test.csv", b'"1","a","b"\n"2","open\n"3","c","d"\n', "2: .*expected quoted fields"),
-        ("test.csv", b'"1","a","b"\n"2","c","open to the end\n', "2: .*expected quoted fields"),
         ("test.csv", b'"1","a" b,"c"\n', "1: .*expected quoted fields"),
         ("test.csv", b'"0","a","b"\n', "1: label '0': expected a number from 1 to 4"),
-        ("test.csv", b'"1","a","b"\n"5","a","b"\n', "2: label '5': expected a number from 1 to 4"),
-        ("test.csv", b"Class Index,Title,Description\n", "1: label 'Class Index'"),
         ("test.csv", b'"1"\n', "1: expected class, title, description or class, text, not 1"),
         ("test.csv", b'"1","a","b","c"\n', "1: .*, not 4"),
         ("test.csv", b'"1","a"\n\n"1","b"\n', "2: .*, not 0"),
         ("test.csv", b'"1","a"\n"1","' + 200_000 * b"x" + b'"\n', "2: field larger than field limit"),
         ("test.csv", b'"1","a"\n"1","caf\xe9 noir"\n', "2: byte 0xe9 is not valid utf-8"),
         ("yelp", b"u\t\tp\t\t3\t\tfine\nu\t\tp\t\t6\t\ttext\n", "2: label '6': expected a number from 1 to 5"),
-        ("yelp", b"u\t\tp\t\tgood\t\ttext\n", "1: label 'good'"),
         ("yelp", b"u\t\tp\t\t3\n", "1: 3 fields: expected user, product, rating, text"),
         ("yelp", b"u\t\tp\t\t3\t\tfine\n\nu\t\tp\t\t3\t\tfine\n", "2: 1 field: "),
         ("yelp", REVIEWS.encode("latin-1"), "2: byte 0xe9 is not valid utf-8: expected utf-8 text"),
@@ -159,14 +150,8 @@ def test_a_copy_in_utf8_or_with_windows_line_ends_gives_the_same_rows(tmp_path: 
 def test_a_line_that_does_not_parse_is_reported_by_line(
     tmp_path: Path, name: str, content: bytes, message: str
 ) -> None:
-    with pytest.raises(InputError, match=f"{name}:{message}") as error:
+    with one_line(f"{name}:{message}"):
         rows_of(tmp_path, name, content)
-    assert "\n" not in str(error.value)
-
-
-def test_a_missing_file_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"gone\.all: No such file"):
-        read_label_text(tmp_path / "gone.all", 2)
 
 
 def test_rows_without_text_are_left_out_and_counted(source: WriteSource) -> None:
@@ -179,37 +164,17 @@ def test_rows_without_text_are_left_out_and_counted(source: WriteSource) -> None
 
 def test_one_file_becomes_80_10_10(source: WriteSource) -> None:
     content = "".join(f"{number % 2} sentence {number}\n" for number in range(200))
-    located = source("mr", {"rt-polarity.all": content.encode()})
-    data = read(located, TextClassificationData)
+    data = read(source("mr", {"rt-polarity.all": content.encode()}), TextClassificationData)
     assert data.rows() == {"train": 160, "dev": 20, "test": 20}
     assert data.class_rows()["test"] == {"negative": 10, "positive": 10}
-    texts = [text for split in data.splits().values() for text in split.texts]
-    assert sorted(texts) == sorted(f"sentence {number}" for number in range(200))
-    for split in data.splits().values():
-        assert all(int(text.split()[1]) % 2 == label for text, label in zip(split.texts, split.labels, strict=True))
-    again = read(located, TextClassificationData)
-    assert again.test.texts == data.test.texts
+    rows = [row for split in data.splits().values() for row in zip(split.texts, split.labels.tolist(), strict=True)]
+    assert sorted(rows) == sorted((f"sentence {number}", number % 2) for number in range(200))
     assert any("80 % train" in note and "seed 2019" in note for note in data.notes)
-
-
-def test_a_published_test_file_is_the_test_split(source: WriteSource) -> None:
-    train = "".join(f"{number % 6} question {number}\n" for number in range(120))
-    data = read(source("trec", {"TREC.train.all": train.encode(), "TREC.test.all": QUESTIONS}), TextClassificationData)
-    assert data.rows() == {"train": 108, "dev": 12, "test": 3}
-    assert data.classes == ("description", "entity", "abbreviation", "human", "location", "number")
-    assert set(data.class_rows()["dev"].values()) == {2}
 
 
 def test_a_set_too_small_to_be_split_is_refused(source: WriteSource) -> None:
     with pytest.raises(InputError, match=r"data 'mr': no rows for (dev|test)"):
         read(source("mr", {"rt-polarity.all": b"0 bad\n1 good\n"}), TextClassificationData)
-
-
-def test_a_set_of_another_kind_is_refused() -> None:
-    with pytest.raises(
-        InputError, match="data 'digits' is for image-classification: expected a data set for text-class"
-    ):
-        read(locate("digits"), TextClassificationData)
 
 
 def test_news_have_their_published_test_file(source: WriteSource) -> None:
@@ -221,12 +186,6 @@ def test_news_have_their_published_test_file(source: WriteSource) -> None:
     assert data.class_rows()["dev"] == {"World": 2, "Sports": 2, "Business": 2, "Sci/Tech": 2}
     for split in (data.train, data.dev):
         assert all(int(text.split()[1]) % 4 == label for text, label in zip(split.texts, split.labels, strict=True))
-
-
-def test_too_few_class_names_are_reported_by_row(source: WriteSource) -> None:
-    files = {"train.csv": NEWS.encode(), "test.csv": NEWS.encode(), "classes.txt": b"World\nSports\n"}
-    with pytest.raises(InputError, match=r"train\.csv:1: label '3': expected a number from 1 to 2"):
-        read(source("ag-news", files), TextClassificationData)
 
 
 def test_the_published_splits_of_reviews_are_kept(source: WriteSource) -> None:

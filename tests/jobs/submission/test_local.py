@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dropbench.harness.settings import Settings
-from dropbench.jobs.submission.executors import LocalWorkers
+from dropbench.jobs.submission.local import LocalWorkers
 from dropbench.jobs.worker import process_group, slots
 from dropbench.jobs.worker.worker import Worker
 from tests.jobs.workplace import Workplace

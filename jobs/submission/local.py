@@ -1,8 +1,4 @@
-"""Executors of workers.
-
-`local`: processes on this machine, limited by `dropbench.jobs.worker.slots`. `debug`: this process. `slurm`: a job
-array.
-"""
+"""The executors `local`: processes on this machine, limited by `dropbench.jobs.worker.slots`; and `debug`: this one."""
 
 from __future__ import annotations
 
@@ -11,28 +7,16 @@ import contextlib
 import json
 import os
 import pdb
-import shlex
-import shutil
 import socket
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
-import submitit
-from submitit.core.utils import DelayedSubmission
-
-from dropbench.harness.errors import InputError
-from dropbench.harness.files import write_atomic, write_json
+from dropbench.harness.files import write_json
 from dropbench.harness.trials.trial import Trial
-from dropbench.jobs.slurm import client
-from dropbench.jobs.slurm.profile import Profile
 from dropbench.jobs.worker.slots import WorkerSlot
 from dropbench.jobs.worker.worker import Worker
-
-_MAX_TIMEOUTS = 1_000_000
-"""Times that a job may reach its time limit; Submitit requires a limit, and each job resumes from its checkpoint."""
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
@@ -114,52 +98,3 @@ def run_debug(worker: Worker) -> None:
             raise
         print(error)
         pdb.post_mortem(error.__traceback__)
-
-
-class ArrayExecutor(submitit.SlurmExecutor):
-    """Submitit's SLURM executor, except that it submits arrays only, whose jobs find their pickles even if we crash.
-
-    Submitit names the pickles after the job id that sbatch returns: if it were killed before that, every job would wait
-    a minute for its pickle and fail. This executor writes them first, and each job renames its own.
-    """
-
-    def __init__(
-        self, folder: Path, profile: Profile, name: str, *, throttle: int | None, after: str | None, exclude: str = ""
-    ) -> None:
-        for program in ("srun", "sbatch", "squeue"):
-            if shutil.which(program) is None:
-                raise InputError(f"executor slurm: {program} not found: run this on a login node of a SLURM cluster")
-        if not str(folder).isprintable():  # a line break would add a command to the script, even in quotes
-            raise InputError(f"{str(folder)!a}: control character in the path: set DROPBENCH_RUNS to another folder")
-        super().__init__(folder, max_num_timeout=_MAX_TIMEOUTS)
-        self.throttle = throttle
-        quoted = shlex.quote(str(self.folder))
-        pickle, renamed = "$SLURM_ARRAY_TASK_ID.pkl", "${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}_submitted.pkl"
-        # A requeued job has renamed it already.
-        rename = f"[ ! -e {quoted}/{pickle} ] || mv {quoted}/{pickle} {quoted}/{renamed}"
-        # The array waits for the end of the previous one, but not forever if that becomes impossible.
-        dependency = {"dependency": f"afterany:{after}"} if after else {}
-        parameters = profile.to_submitit()
-        self.update_parameters(
-            **{**parameters, "setup": [*parameters.get("setup", []), rename]},
-            job_name=name,
-            exclude=exclude or None,
-            additional_parameters={"kill-on-invalid-dep": "yes", **dependency},
-        )
-
-    def script(self, jobs: int) -> str:
-        """Return the sbatch script of an array of this many jobs."""
-        self.parameters |= {"map_count": jobs, "array_parallelism": self.throttle or jobs}
-        return str(self._make_submission_file_text(self._submitit_command_str, ""))
-
-    def _internal_process_submissions(self, delayed_submissions: list[DelayedSubmission]) -> list[submitit.Job[Any]]:
-        for element, delayed in enumerate(delayed_submissions):
-            delayed.set_timeout(self.parameters["time"], self.max_num_timeout)
-            delayed.dump(self.folder / f"{element}.pkl")
-        script = self.folder / "submission.sh"
-        write_atomic(script, self.script(len(delayed_submissions)).encode())
-        job_id = client.submit(str(script))
-        return [
-            submitit.SlurmJob(folder=self.folder, job_id=f"{job_id}_{element}", tasks=[0])
-            for element in range(len(delayed_submissions))
-        ]

@@ -1,0 +1,68 @@
+"""The executor `slurm`: arrays of jobs."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from pathlib import Path
+from typing import Any
+
+import submitit
+from submitit.core.utils import DelayedSubmission
+
+from dropbench.harness.errors import InputError
+from dropbench.harness.files import write_atomic
+from dropbench.jobs.slurm import client
+from dropbench.jobs.slurm.profile import Profile
+
+_MAX_TIMEOUTS = 1_000_000
+"""Times that a job may reach its time limit; Submitit requires a limit, and each job resumes from its checkpoint."""
+
+
+class ArrayExecutor(submitit.SlurmExecutor):
+    """Submitit's SLURM executor, except that it submits arrays only, whose jobs find their pickles even if we crash.
+
+    Submitit names the pickles after the job id that sbatch returns: if it were killed before that, every job would wait
+    a minute for its pickle and fail. This executor writes them first, and each job renames its own.
+    """
+
+    def __init__(
+        self, folder: Path, profile: Profile, name: str, *, throttle: int | None, after: str | None, exclude: str = ""
+    ) -> None:
+        for program in ("srun", "sbatch", "squeue"):
+            if shutil.which(program) is None:
+                raise InputError(f"executor slurm: {program} not found: run this on a login node of a SLURM cluster")
+        if not str(folder).isprintable():  # a line break would add a command to the script, even in quotes
+            raise InputError(f"{str(folder)!a}: control character in the path: set DROPBENCH_RUNS to another folder")
+        super().__init__(folder, max_num_timeout=_MAX_TIMEOUTS)
+        self.throttle = throttle
+        quoted = shlex.quote(str(self.folder))
+        pickle, renamed = "$SLURM_ARRAY_TASK_ID.pkl", "${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}_submitted.pkl"
+        # A requeued job has renamed it already.
+        rename = f"[ ! -e {quoted}/{pickle} ] || mv {quoted}/{pickle} {quoted}/{renamed}"
+        # The array waits for the end of the previous one, but not forever if that becomes impossible.
+        dependency = {"dependency": f"afterany:{after}"} if after else {}
+        parameters = profile.to_submitit()
+        self.update_parameters(
+            **{**parameters, "setup": [*parameters.get("setup", []), rename]},
+            job_name=name,
+            exclude=exclude or None,
+            additional_parameters={"kill-on-invalid-dep": "yes", **dependency},
+        )
+
+    def script(self, jobs: int) -> str:
+        """Return the sbatch script of an array of this many jobs."""
+        self.parameters |= {"map_count": jobs, "array_parallelism": self.throttle or jobs}
+        return str(self._make_submission_file_text(self._submitit_command_str, ""))
+
+    def _internal_process_submissions(self, delayed_submissions: list[DelayedSubmission]) -> list[submitit.Job[Any]]:
+        for element, delayed in enumerate(delayed_submissions):
+            delayed.set_timeout(self.parameters["time"], self.max_num_timeout)
+            delayed.dump(self.folder / f"{element}.pkl")
+        script = self.folder / "submission.sh"
+        write_atomic(script, self.script(len(delayed_submissions)).encode())
+        job_id = client.submit(str(script))
+        return [
+            submitit.SlurmJob(folder=self.folder, job_id=f"{job_id}_{element}", tasks=[0])
+            for element in range(len(delayed_submissions))
+        ]
