@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from dropbench.harness.attention.reference.sdpa import additive, attention_weights
 from dropbench.harness.errors import InputError
 from dropbench.harness.interception.grids import key_grid
+from dropbench.harness.interception.models import InterceptionPatch
 from dropbench.harness.models.adapter import (
     Adapter,
     Patch,
@@ -156,13 +157,12 @@ class TorchModels(Adapter):
     name = "torch"
 
     def patches(self, model: nn.Module) -> Iterator[Patch]:
-        """Yield each module; subclasses with their own forward are refused."""
+        """Yield each module; the calls of subclasses with their own forward are intercepted."""
         modules = {path: child for path, child in model.named_modules() if isinstance(child, nn.MultiheadAttention)}
         for path, module, kind, layer, depth in number_layers(model, modules, lambda path, _: _kind(model, path)):
             site = Site(path, kind, layer, depth, module.num_heads, *key_grid(model, path))
             plain = type(module) in (nn.MultiheadAttention, RegularizedMultiheadAttention)
-            refusal = None if plain else f"{type(module).__name__} is a subclass of nn.MultiheadAttention"
-            yield Patch(module, site, RegularizedMultiheadAttention, refusal)
+            yield Patch(module, site, RegularizedMultiheadAttention) if plain else InterceptionPatch(module, site)
 
 
 def _kind(model: nn.Module, path: str) -> SiteKind:

@@ -8,6 +8,7 @@ module, its model or its library changes.
 from __future__ import annotations
 
 from functools import cache
+from types import FunctionType
 from typing import Any, cast
 
 import torch
@@ -23,6 +24,12 @@ from dropbench.harness.regularizers.base import Site
 
 SOFTMAX = (F.softmax, torch.softmax, Tensor.softmax)
 DROPOUT = (F.dropout, torch.dropout)
+MULTI_HEAD = FunctionType(
+    F.multi_head_attention_forward.__code__,
+    {**F.__dict__, "has_torch_function": lambda _: False},
+    argdefs=F.multi_head_attention_forward.__defaults__,
+)
+"""torch's function, without its question whether a mode replaces it as a whole: the calls in it are replaced."""
 
 
 class Interception(TorchFunctionMode):
@@ -44,9 +51,13 @@ class Interception(TorchFunctionMode):
             return self.attend(*args, **kwargs)
         if func in SOFTMAX and _is_over_keys(*args, **kwargs):
             return self.softmax(*args, **kwargs)
+        if func is F.multi_head_attention_forward:
+            with self:
+                return MULTI_HEAD(*args, **kwargs)
         if func in DROPOUT and self.weights is not None and args[0].shape == self.weights:
             return args[0]
-        return func(*args, **kwargs)
+        # torch's compiler (2.13) cannot trace the method under a mode, but the function that it calls.
+        return (torch.unflatten if func is Tensor.unflatten else func)(*args, **kwargs)
 
     def attend(
         self,

@@ -259,3 +259,21 @@ def test_attention_that_nothing_can_intercept_is_named() -> None:
         module(X)
     with pytest.warns(UserWarning, match="1 of 1 regularized sites have not attended"):
         module(X)
+
+
+def test_a_subclass_of_multi_head_attention_is_regularized_whole_in_a_graph() -> None:
+    class Own(nn.MultiheadAttention):
+        def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
+            return super().forward(x, x, x, need_weights=False)[0]
+
+    module = Own(8, 2, batch_first=True)
+    plain = module(X)
+    bind(module, "none")
+    torch.testing.assert_close(module(X), plain)
+    drop(module)
+    compiled = torch.compile(module, backend="aot_eager", fullgraph=True)
+    torch.manual_seed(0)
+    dropped = module(X)
+    torch.manual_seed(0)
+    torch.testing.assert_close(compiled(X), dropped)
+    assert not torch.allclose(dropped, plain)
