@@ -23,7 +23,7 @@ import dropbench
 dropbench.run = partial(dropbench.run, executor="debug")
 """
 CHECKS = """
-assert table.to_frame()["n"].tolist() == [2, 2, 2, 2]
+assert table.to_frame()["n"].tolist() == [1, 1, 1, 1]
 assert len(results.records) == 4
 assert [one.trial.regularizer.name for one in (first, second)] == ["none", "dropkey"]
 assert not model.training
@@ -31,12 +31,14 @@ assert not model.training
 
 
 def shortened(code: str) -> str:
-    """Return code that trains two steps, with two seeds at most."""
-    return re.sub(r"seeds=3", "seeds=2", re.sub(r'("?steps"?\s*[:=]\s*)\d+', r"\g<1>2", code))
+    """Return code that trains two steps."""
+    return re.sub(r'("?steps"?\s*[:=]\s*)\d+', r"\g<1>2", code)
 
 
 def test_the_examples_run(tmp_path: Path) -> None:
-    code = shortened("".join(EXAMPLES)).replace("import dropbench\n", IN_PROCESS, 1) + CHECKS
+    code = (
+        shortened("".join(EXAMPLES)).replace("seeds=3", "seeds=1").replace("import dropbench\n", IN_PROCESS, 1) + CHECKS
+    )
     (tmp_path / "page.py").write_text(code)
     environment = {**os.environ, "DROPBENCH_RUNS": str(tmp_path / "runs")}
     # A fresh interpreter: the order of the page's imports matters.
