@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from dropbench.harness.models.attention import attend as attend
     from dropbench.harness.models.catalog import MODELS as MODELS
     from dropbench.harness.models.regularize import regularize as regularize
-    from dropbench.harness.models.regularize import set_progress as set_progress
-    from dropbench.harness.models.regularize import sites as sites
     from dropbench.harness.models.regularize import unregularize as unregularize
+    from dropbench.harness.models.sites import set_progress as set_progress
+    from dropbench.harness.models.sites import sites as sites
     from dropbench.harness.models.training_loss import training_loss as training_loss
     from dropbench.harness.regularizers import REGULARIZERS as REGULARIZERS
     from dropbench.harness.regularizers.around import AroundAttention as AroundAttention
@@ -55,7 +55,8 @@ _NAMES = {
     "dropbench.harness.errors": ("InputError",),
     "dropbench.harness.models.attention": ("attend",),
     "dropbench.harness.models.catalog": ("MODELS",),
-    "dropbench.harness.models.regularize": ("regularize", "set_progress", "sites", "unregularize"),
+    "dropbench.harness.models.regularize": ("regularize", "unregularize"),
+    "dropbench.harness.models.sites": ("set_progress", "sites"),
     "dropbench.harness.models.training_loss": ("training_loss",),
     "dropbench.harness.regularizers": ("REGULARIZERS",),
     "dropbench.harness.regularizers.around": ("AroundAttention", "PlainAttention"),

@@ -181,7 +181,7 @@ class PresetTask(Task):
             return
         import torch
 
-        from dropbench.harness.models.regularize import sites
+        from dropbench.harness.models.sites import sites
         from dropbench.harness.regularizers.composition import Composition, same_stage
         from dropbench.harness.training.regularization import bind_trial, check_objective
 

@@ -19,7 +19,7 @@ from dropbench.adapters.text.decoder_cache import DecoderCache
 from dropbench.adapters.text.text_transformer import SelfAttention
 from dropbench.harness.errors import InputError
 from dropbench.harness.models.head_skipping import is_plain, is_unobserved
-from dropbench.harness.models.regularize import sites
+from dropbench.harness.models.sites import sites
 from dropbench.harness.regularizers.base import Site, SiteKind
 from dropbench.harness.regularizers.learned_dropout.mask import LearnedMask
 from dropbench.harness.regularizers.output import regularized_output

@@ -12,7 +12,7 @@ from dropbench.harness.analysis.options import Options
 from dropbench.harness.analysis.trained import Trained
 from dropbench.harness.attention.call import Call
 from dropbench.harness.models.mask_recorder import mask_statistics, mean_statistics
-from dropbench.harness.models.regularize import sites
+from dropbench.harness.models.sites import sites
 from dropbench.harness.regularizers.base import Site
 from dropbench.harness.regularizers.learned_dropout.mask import LearnedMask
 

@@ -11,7 +11,8 @@ import torch
 from dropbench.harness.analysis.options import Options
 from dropbench.harness.errors import InputError
 from dropbench.harness.models.adapter import site_of
-from dropbench.harness.models.regularize import ATTENTION_KINDS, find_patches, sites, watch
+from dropbench.harness.models.regularize import find_patches
+from dropbench.harness.models.sites import ATTENTION_KINDS, sites, watch
 from dropbench.harness.regularizers.base import Probe, Site, SiteKind
 from dropbench.harness.runs.run_directory import RunDirectory
 from dropbench.harness.seeding import derive, seed_all

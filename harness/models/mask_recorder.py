@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from dropbench.harness.models.regularize import sites
+from dropbench.harness.models.sites import sites
 from dropbench.harness.regularizers.learned_dropout.mask import LearnedMask, MaskStatistics
 
 

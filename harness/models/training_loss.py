@@ -7,7 +7,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from dropbench.harness.errors import InputError
-from dropbench.harness.models.regularize import OBJECTIVE, set_progress, sites, sites_of
+from dropbench.harness.models.regularize import OBJECTIVE
+from dropbench.harness.models.sites import set_progress, sites, sites_of
 from dropbench.harness.regularizers.auxiliary_loss import penalty, with_penalty
 from dropbench.harness.regularizers.passes import Forward, Passes, loss_of_passes
 

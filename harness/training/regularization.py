@@ -9,7 +9,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from dropbench.harness.errors import UnsuitableError
-from dropbench.harness.models.regularize import DEFAULT_KINDS, Report, bind, set_on_sites, sites
+from dropbench.harness.models.regularize import DEFAULT_KINDS, Report, bind
+from dropbench.harness.models.sites import set_on_sites, sites
 from dropbench.harness.regularizers.base import Regularizer, Site
 from dropbench.harness.regularizers.passes import Passes, loss_of_passes
 from dropbench.harness.trials.task import Task

@@ -17,7 +17,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from dropbench.harness.attention.backends import used_backends
 from dropbench.harness.errors import Diverged, InputError, Interrupted
 from dropbench.harness.files import write_json
-from dropbench.harness.models.regularize import set_progress
+from dropbench.harness.models.sites import set_progress
 from dropbench.harness.regularizers.auxiliary_loss import modules_with_aux_loss, with_penalty
 from dropbench.harness.runs.run_directory import RunDirectory
 from dropbench.harness.seeding import derive, seed_all

@@ -15,7 +15,8 @@ from pydantic import PrivateAttr
 from torch import Tensor, nn
 
 from dropbench import InputError, Site, unregularize
-from dropbench.harness.models.regularize import ATTENTION_KINDS, bind, sites
+from dropbench.harness.models.regularize import bind
+from dropbench.harness.models.sites import ATTENTION_KINDS, sites
 from dropbench.harness.regularizers import REGULARIZERS
 from dropbench.harness.regularizers.around import PlainAttention
 from dropbench.harness.regularizers.base import SiteKind

@@ -13,7 +13,8 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from dropbench import REGULARIZERS, InputError, Regularizer, Site, unregularize
 from dropbench.harness.attention.call import Call
-from dropbench.harness.models.regularize import ATTENTION_KINDS, bind, find_patches, watch
+from dropbench.harness.models.regularize import bind, find_patches
+from dropbench.harness.models.sites import ATTENTION_KINDS, watch
 from dropbench.harness.regularizers.drop import AttentionDrop
 from dropbench.harness.regularizers.spec import build_regularizer
 from tests.adapters.families import Family

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from dropbench import REGULARIZERS, AttentionDrop, InputError, Site, regularize, sites, unregularize
 from dropbench.adapters.text.text_transformer import build_text_transformer
 from dropbench.harness.errors import UnsuitableError
-from dropbench.harness.models.regularize import bind, watch
+from dropbench.harness.models.regularize import bind
+from dropbench.harness.models.sites import watch
 from dropbench.harness.reach import PASSES
 from dropbench.harness.regularizers.spec import build_regularizer
 

@@ -16,7 +16,8 @@ from torch import nn
 from torch.nn.utils import parametrizations, prune
 
 from dropbench import regularize, sites, unregularize
-from dropbench.harness.models.regularize import bind, watch
+from dropbench.harness.models.regularize import bind
+from dropbench.harness.models.sites import watch
 from tests.adapters.families import Family
 from tests.adapters.test_contract import FAMILIES
 

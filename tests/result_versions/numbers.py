@@ -86,7 +86,7 @@ def _spread_weights(request: TrialRequest, settings: Settings) -> Path:
 
 def structure(model: str) -> str:
     """Return a digest of the parameters and the attention sites of a model for its sample data."""
-    from dropbench.harness.models.regularize import sites
+    from dropbench.harness.models.sites import sites
     from dropbench.jobs.cli.listing import build_for_sample
 
     built = build_for_sample(model)

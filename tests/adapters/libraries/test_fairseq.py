@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from dropbench import InputError, unregularize
 from dropbench.adapters.libraries import fairseq_attention
 from dropbench.adapters.libraries.fairseq_models import DUPLICATES, build_translation_model, without_duplicates
-from dropbench.harness.models.regularize import bind, watch
+from dropbench.harness.models.regularize import bind
+from dropbench.harness.models.sites import watch
 from tests.adapters.families import Inputs, tokens
 from tests.adapters.libraries.fairseq_families import FAMILIES, OneAttention, sentences, stock, translation
 

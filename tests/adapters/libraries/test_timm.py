@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from dropbench import InputError, Site, regularize
 from dropbench.adapters.libraries.timm_models import build_vit
-from dropbench.harness.models.regularize import bind, watch
+from dropbench.harness.models.regularize import bind
+from dropbench.harness.models.sites import watch
 from tests.adapters.libraries.torch_families import eva, vit, volo
 
 drop = partial(regularize, regularizer="dropkey", ratio=0.5, quiet=True)

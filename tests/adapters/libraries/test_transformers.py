@@ -12,7 +12,8 @@ import transformers as tf
 from torch import Tensor, nn
 
 from dropbench import InputError, Site, regularize
-from dropbench.harness.models.regularize import ATTENTION_KINDS, bind, sites, watch
+from dropbench.harness.models.regularize import bind
+from dropbench.harness.models.sites import ATTENTION_KINDS, sites, watch
 from tests.adapters.families import tokens
 from tests.adapters.libraries.transformers_families import BART, BERT, FAMILIES, LLAMA, VIT, build_model
 

@@ -12,7 +12,8 @@ from torch import nn
 
 from dropbench.adapters.text.decoder import Decoder, build_decoder
 from dropbench.harness.errors import InputError
-from dropbench.harness.models.regularize import bind, sites
+from dropbench.harness.models.regularize import bind
+from dropbench.harness.models.sites import sites
 from tests.adapters.text.test_mixture_of_experts import make as make_mixture
 from tests.input_errors import one_line
 

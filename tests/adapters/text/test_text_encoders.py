@@ -19,7 +19,8 @@ from dropbench.adapters.text.text_encoders import (
 )
 from dropbench.harness.errors import InputError
 from dropbench.harness.models.catalog import MODELS
-from dropbench.harness.models.regularize import bind, watch
+from dropbench.harness.models.regularize import bind
+from dropbench.harness.models.sites import watch
 
 SMALL: dict[str, dict[str, Any]] = {
     "text-transformer": {"layers": 2, "dim": 12, "heads": 2, "feedforward": 16, "dropout": 0.0},

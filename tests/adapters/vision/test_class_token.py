@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from dropbench.harness.models.catalog import MODELS
-from dropbench.harness.models.regularize import bind, watch
+from dropbench.harness.models.regularize import bind
+from dropbench.harness.models.sites import watch
 from dropbench.harness.regularizers.spec import build_regularizer, parse_spec
 
 PER_QUERY = [

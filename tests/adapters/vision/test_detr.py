@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from torchvision.models import resnet18
 
 from dropbench.adapters.vision.detr import build_detr, detr_config, in_mmdet, load_detr_weights
-from dropbench.harness.models.regularize import bind, find_patches, sites, watch
+from dropbench.harness.models.regularize import bind, find_patches
+from dropbench.harness.models.sites import sites, watch
 from dropbench.harness.regularizers.spec import build_regularizer
 from dropbench.harness.settings import Settings
 from dropbench.tasks.detection.object_detection import ObjectDetection

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from dropbench.adapters.vision.detr import build_detr
 from dropbench.adapters.vision.qpic import PairOutputs, Pairs, build_qpic, load_qpic_weights, match, pair_losses
-from dropbench.harness.models.regularize import bind, through_attend
+from dropbench.harness.models.regularize import bind
+from dropbench.harness.models.sites import through_attend
 from dropbench.harness.regularizers.spec import build_regularizer
 
 SMALL = {"depth": 18, "num_queries": 5, "encoder_layers": 2, "decoder_layers": 2, "embed_dim": 32, "num_heads": 4}

@@ -16,7 +16,8 @@ from dropbench.harness.analysis import ANALYSES
 from dropbench.harness.analysis.options import Options
 from dropbench.harness.analysis.trained import Trained
 from dropbench.harness.models.catalog import CIFAR, IMAGENET, MODELS
-from dropbench.harness.models.regularize import bind, watch
+from dropbench.harness.models.regularize import bind
+from dropbench.harness.models.sites import watch
 from dropbench.harness.settings import Settings
 from dropbench.harness.trials.optimization import build_optimizer
 from dropbench.harness.trials.recipe import Recipe

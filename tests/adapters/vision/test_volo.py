@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from dropbench import InputError, Site
 from dropbench.adapters.vision.volo import Volo, build_volo, random_box
 from dropbench.harness.models.catalog import CIFAR, IMAGENET, MODELS
-from dropbench.harness.models.regularize import bind, watch
+from dropbench.harness.models.regularize import bind
+from dropbench.harness.models.sites import watch
 
 D1, D2, D3 = "volo-d1", "volo-d2", "volo-d3"
 

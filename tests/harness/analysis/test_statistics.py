@@ -190,7 +190,8 @@ def test_class_attention_is_analyzed_although_not_regularized() -> None:
     import timm
 
     from dropbench.harness.models.adapter import site_of
-    from dropbench.harness.models.regularize import bind, find_patches, sites
+    from dropbench.harness.models.regularize import bind, find_patches
+    from dropbench.harness.models.sites import sites
 
     with torch.device("meta"):
         model = timm.create_model("volo_d1_224", img_size=64)

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from dropbench.adapters.text.text_transformer import Encoder, TextOptions
 from dropbench.adapters.vision.t2t_vit import build_t2t_vit
 from dropbench.harness.models import head_skipping
-from dropbench.harness.models.regularize import bind, watch
+from dropbench.harness.models.regularize import bind
+from dropbench.harness.models.sites import watch
 
 Model = tuple[nn.Module, Callable[[nn.Module], Tensor]]
 

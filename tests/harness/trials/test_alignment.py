@@ -13,7 +13,8 @@ from torch import Tensor
 
 from dropbench.harness.attention.call import Call
 from dropbench.harness.errors import InputError, Interrupted
-from dropbench.harness.models.regularize import bind, sites
+from dropbench.harness.models.regularize import bind
+from dropbench.harness.models.sites import sites
 from dropbench.harness.regularizers.base import Site
 from dropbench.harness.regularizers.drop import UnitDrop
 from dropbench.harness.regularizers.spec import complete_spec

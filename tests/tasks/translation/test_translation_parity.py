@@ -16,7 +16,8 @@ from torch import nn
 
 from benchmarks.training.translation import command_line, prepared
 from dropbench.adapters.libraries.fairseq_models import TranslationOptions
-from dropbench.harness.models.regularize import bind, watch
+from dropbench.harness.models.regularize import bind
+from dropbench.harness.models.sites import watch
 from dropbench.harness.runs.run_directory import RunDirectory
 from dropbench.harness.settings import Settings
 from dropbench.harness.training.engine import run_trial

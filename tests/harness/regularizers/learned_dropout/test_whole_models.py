@@ -10,7 +10,8 @@ import torch
 
 from dropbench.harness.errors import InputError
 from dropbench.harness.models.mask_recorder import mask_statistics, mean_statistics
-from dropbench.harness.models.regularize import bind, sites
+from dropbench.harness.models.regularize import bind
+from dropbench.harness.models.sites import sites
 from dropbench.harness.regularizers.learned_dropout.mask import EmbeddingAttention
 from tests.harness.regularizers.learned_dropout.tiny_decoder import (
     CONTEXT,

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from dropbench.harness.errors import InputError
-from dropbench.harness.models.regularize import bind, set_progress, unregularize
+from dropbench.harness.models.regularize import bind, unregularize
+from dropbench.harness.models.sites import set_progress
 from dropbench.harness.regularizers.auxiliary_loss import penalty
 from dropbench.harness.regularizers.spec import build_regularizer
 from tests.harness.regularizers.methods.reference import check
