@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from dropbench.adapters.libraries.torch_attention import merge_masks
 from dropbench.harness.attention.reference.sdpa import attention_weights, masked_softmax
+from dropbench.harness.interception.models import InterceptionPatch
 from dropbench.harness.models.adapter import (
     Adapter,
     Patch,
@@ -158,17 +159,17 @@ class FairseqModels(Adapter):
     name = "fairseq"
 
     def patches(self, model: nn.Module) -> Iterator[Patch]:
-        """Yield each module; subclasses with their own forward are refused."""
+        """Yield each module; the calls of subclasses, and of modules that add keys, are intercepted."""
         modules = {path: module for path, module in model.named_modules() if isinstance(module, MultiheadAttention)}
         for path, module, kind, layer, depth in number_layers(model, modules, _kind):
+            site = Site(path, kind, layer, depth, module.num_heads)
+            refusal = "the module computes attention with xformers" if module.use_xformers else None
             owner = model.get_submodule(path.rpartition(".")[0])
-            yield FairseqPatch(
-                module,
-                Site(path, kind, layer, depth, module.num_heads),
-                RegularizedFairseqAttention,
-                _refusal(module),
-                layer=owner if isinstance(owner, TransformerEncoderLayerBase) else None,
-            )
+            if type(module) in (MultiheadAttention, RegularizedFairseqAttention) and not _adds_keys(module):
+                native = owner if isinstance(owner, TransformerEncoderLayerBase) else None
+                yield FairseqPatch(module, site, RegularizedFairseqAttention, refusal, layer=native)
+            else:
+                yield InterceptionPatch(module, site, refusal=refusal)
 
 
 def _kind(path: str, module: Any) -> SiteKind:
@@ -177,9 +178,5 @@ def _kind(path: str, module: Any) -> SiteKind:
     return "decoder-self" if "decoder" in path.split(".") else "encoder-self"
 
 
-def _refusal(module: Any) -> str | None:
-    if type(module) not in (MultiheadAttention, RegularizedFairseqAttention):
-        return f"{type(module).__name__} overrides fairseq's MultiheadAttention"
-    if module.bias_k is not None or module.add_zero_attn:
-        return "the module adds keys (bias_k or add_zero_attn)"
-    return "the module computes attention with xformers" if module.use_xformers else None
+def _adds_keys(module: Any) -> bool:
+    return module.bias_k is not None or bool(module.add_zero_attn)

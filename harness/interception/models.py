@@ -90,6 +90,8 @@ def _refusal(module: nn.Module) -> str | None:
     for pattern, reason in OTHER_ATTENTION.items():
         if re.search(pattern, name):
             return reason
+    if getattr(module, "use_xformers", False):
+        return "the module computes attention with xformers"
     implementation = getattr(getattr(module, "config", None), "_attn_implementation", None)
     if implementation not in (*INTERCEPTED, None):
         return (

@@ -49,7 +49,7 @@ ShownRequest = Annotated[
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What to run, and how: the options of `run`, `enqueue` and `submit`, as they were typed."""
+    """Options of `run`, `enqueue` and `submit` as they were typed: what to run, and how."""
 
     preset: Annotated[
         str,

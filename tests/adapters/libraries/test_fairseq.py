@@ -16,7 +16,7 @@ from dropbench.adapters.libraries.fairseq_models import DUPLICATES, build_transl
 from dropbench.harness.models.regularize import bind
 from dropbench.harness.models.sites import watch
 from tests.adapters.families import Inputs, tokens
-from tests.adapters.libraries.fairseq_families import FAMILIES, OneAttention, sentences, stock, translation
+from tests.adapters.libraries.fairseq_families import FAMILIES, sentences, stock, translation
 
 FAMILY = {family.name: family for family in FAMILIES}
 pytestmark = pytest.mark.filterwarnings("ignore:Support for mismatched key_padding_mask and attn_mask")
@@ -158,16 +158,27 @@ def test_joint_projections_equal_those_of_the_modules(
 
 
 @pytest.mark.parametrize(
-    ("module", "reason"),
+    "module",
     [
-        (lambda: OneAttention(add_bias_kv=True), r"the module adds keys \(bias_k or add_zero_attn\)"),
-        (lambda: OneAttention(add_zero_attn=True), r"the module adds keys \(bias_k or add_zero_attn\)"),
-        (lambda: SparseMultiheadAttention(8, 2, self_attention=True), "SparseMultiheadAttention overrides fairseq's"),
+        MultiheadAttention(8, 2, add_bias_kv=True),
+        MultiheadAttention(8, 2, add_zero_attn=True),
+        SparseMultiheadAttention(8, 2, self_attention=True, is_bidirectional=True),
     ],
+    ids=["bias_k", "zero", "sparse"],
 )
-def test_unsupported_modules_are_refused_with_a_reason(module: Any, reason: str) -> None:
-    with pytest.raises(InputError, match=reason):
-        bind(nn.ModuleList([module()]), "dropkey", ratio=0.5)
+def test_subclasses_and_added_keys_are_regularized(module: Any) -> None:
+    x = torch.randn(5, 2, 8)
+
+    def run() -> Tensor:
+        return torch.as_tensor(module(x, x, x)[0])
+
+    plain = run()
+    bind(nn.ModuleList([module]), "none")
+    torch.testing.assert_close(run(), plain)
+    bind(nn.ModuleList([module]), "dropkey", ratio=0.5)
+    assert not torch.allclose(run(), plain)
+    module.eval()
+    assert torch.equal(run(), plain)
 
 
 def test_the_regularizer_replaces_the_models_attention_dropout() -> None:
