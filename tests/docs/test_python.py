@@ -35,6 +35,7 @@ def shortened(code: str) -> str:
     return re.sub(r'("?steps"?\s*[:=]\s*)\d+', r"\g<1>2", code)
 
 
+@pytest.mark.slow
 def test_the_examples_run(tmp_path: Path) -> None:
     code = (
         shortened("".join(EXAMPLES)).replace("seeds=3", "seeds=1").replace("import dropbench\n", IN_PROCESS, 1) + CHECKS

@@ -36,7 +36,12 @@ slow = pytest.mark.slow
     [
         ("submitit", "run quickstart", "this command needs submitit: `pip install dropbench`"),
         ("timm", "run quickstart", "task 'image-classification' needs timm: `pip install dropbench`"),
-        ("torchvision", "run quickstart", "task 'image-classification' needs torchvision: `pip install dropbench`"),
+        pytest.param(
+            "torchvision",
+            "run quickstart",
+            "task 'image-classification' needs torchvision: `pip install dropbench`",
+            marks=slow,
+        ),
         pytest.param("mmdet", DETECTION, f"task 'object-detection' needs mmdet: {MMDET}", marks=slow),
         pytest.param("sacrebleu", TRANSLATION, f"task 'translation' needs sacrebleu: {FAIRSEQ}", marks=slow),
         pytest.param(

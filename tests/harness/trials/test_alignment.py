@@ -164,7 +164,7 @@ def test_nothing_is_dropped_in_the_second_phase(tmp_path: Path, monkeypatch: pyt
     assert len(calls) == first_phase
 
 
-@pytest.mark.parametrize("patience", [None, 1])
+@pytest.mark.parametrize("patience", [None, pytest.param(1, marks=pytest.mark.slow)])
 def test_what_the_sibling_trained_is_not_trained_again_and_gives_the_same(tmp_path: Path, patience: int | None) -> None:
     """Also where early stopping ends the first phase before its last step."""
     changes: dict[str, Any] = {} if patience is None else {"patience": patience, "lr": 1e-8}

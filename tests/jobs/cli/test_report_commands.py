@@ -133,6 +133,7 @@ class DropAll(AttentionDrop):
 """
 
 
+@pytest.mark.slow
 def test_neither_data_nor_suite_recipe_or_plug_in_is_needed(folder: Path, trec: Path) -> None:
     """In processes of their own, as a plug-in stays loaded."""
     (folder / "mine.yaml").write_text((ROOT / "harness/suites/dropattention/table3.yaml").read_text("utf-8"))

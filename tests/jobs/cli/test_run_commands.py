@@ -246,6 +246,7 @@ def test_the_number_of_workers_changes_the_threads_of_a_trial_only_with_gpus(mon
     assert plan(None, threads=1) == (2, 1)
 
 
+@pytest.mark.slow
 def test_a_trial_has_the_threads_of_the_option(place: Workplace) -> None:
     cases = ((["--parallel=1"], 1), (["--executor=debug"], 1), (["--threads=2", "--parallel=1"], 2))
     for seeds, (options, threads) in enumerate(cases, start=1):

@@ -20,6 +20,7 @@ from tests.jobs.workplace import Workplace
 from tests.patience import PATIENCE, wait
 
 
+@pytest.mark.slow
 def test_a_suite_is_trained_once_and_its_table_printed(place: Workplace) -> None:
     first = place.ok("run", "tiny.yaml", "--parallel", "2", fresh=True)
     assert "A tiny table" in first.stdout

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import re
 
+import pytest
+
 from tests.jobs.workplace import Workplace
 from tests.patience import PATIENCE, wait
 
 
+@pytest.mark.slow
 def test_trials_that_end_are_named_with_their_model_loss_and_rate(place: Workplace) -> None:
     place.pause.write_text("hold")
     place.ok("enqueue", "tiny.yaml", "--preset", "one")
