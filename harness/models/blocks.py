@@ -61,7 +61,8 @@ def _patches_of(
     yield ForwardPatch(module, site(block, "layer", batch_axis=axis))
     linear = {f"{block}.{path}": child for path, child in module.named_modules() if _is_linear(child)}
     inside = [names[id(patch.module)] for patch in attention]
-    outside = {path: child for path, child in linear.items() if not _below(path, inside)}
+    maps = _outermost_maps(block, module)
+    outside = {path: child for path, child in maps.items() if not _below(path, inside)}
     for patch in attention:
         projection = _projection(names[id(patch.module)], patch.module, list(outside.items()))
         if projection is not None and ("attention-output", block) not in present:
@@ -139,6 +140,21 @@ def _has_windows(module: nn.Module) -> bool:
     return any(hasattr(child, "window_size") for child in module.modules())
 
 
+def _outermost_maps(block: str, module: nn.Module) -> dict[str, nn.Module]:
+    """Return the linear maps of a layer by path; one that an adapter such as LoRA wraps is the wrapper."""
+    maps: dict[str, nn.Module] = {}
+    for path, child in module.named_modules(prefix=block):
+        if (_is_linear(child) or wraps_linear(child)) and not _below(path, list(maps)):
+            maps[path] = child
+    return maps
+
+
+def wraps_linear(module: nn.Module) -> bool:
+    """Return whether a module adds to the output of a linear map, as those of peft do."""
+    base = getattr(module, "base_layer", None)
+    return isinstance(base, nn.Module) and (_is_linear(base) or wraps_linear(base))
+
+
 def _is_linear(module: nn.Module) -> bool:
     """Return whether a module is a linear map: torch's, or the transposed one of GPT-2 in transformers."""
     return isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D"
@@ -207,7 +223,7 @@ def _projection(
 
     It is the output of the module itself if its last linear map projects it, else that of the next linear map.
     """
-    own = [(name, child) for name, child in module.named_children() if _is_linear(child)]
+    own = [(name, child) for name, child in module.named_children() if _is_linear(child) or wraps_linear(child)]
     if own and own[-1][0].split("_")[0] not in PROJECTED:
         return path, module, _out_features(own[-1][1])
     following = [item for item in outside if item[0].rpartition(".")[0].startswith(path.rpartition(".")[0])]

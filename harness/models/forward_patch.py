@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from dropbench.harness.errors import InputError
 from dropbench.harness.models.adapter import Patch
 from dropbench.harness.regularizers.base import Regularizer, Site
 from dropbench.harness.regularizers.output import regularized_output
@@ -90,6 +91,57 @@ class ForwardPatch(Patch):
         self.release_site()
         for name in (self.slot, "forward"):
             vars(self.module).pop(name, None)
+
+
+PLACES = "regularized_places"
+"""The attribute of a model that holds where the modules with a regularized forward are: (parent, name, module)."""
+
+
+def follow_wrappers(model: nn.Module) -> None:
+    """Have the sites of a model follow modules that are wrapped later, as peft wraps linear maps."""
+    patched = [module for module in model.modules() if isinstance(vars(module).get("forward"), RegularizedForward)]
+    if not patched and PLACES not in vars(model):
+        return
+    vars(model)[PLACES] = [
+        (parent, name, child) for parent in model.modules() for name, child in parent.named_children()
+        if any(child is module for module in patched)
+    ]  # fmt: skip
+    if not any(hook is move_sites for hook in model._forward_pre_hooks.values()):
+        model.register_forward_pre_hook(move_sites)
+
+
+def move_sites(model: nn.Module, inputs: Any) -> None:
+    """Move the site of a module that was wrapped since `regularize` to its wrapper; called before each forward pass.
+
+    Raises:
+        InputError: a module was replaced, or its site has a module of its own.
+    """
+    if torch.compiler.is_compiling():
+        return
+    places = vars(model)[PLACES]
+    for number, (parent, name, child) in enumerate(places):
+        wrapper = parent._modules.get(name)
+        forward = vars(child).get("forward")
+        if wrapper is child or not isinstance(forward, RegularizedForward):
+            continue
+        if wrapper is None or not any(inner is child for inner in wrapper.modules()) or forward.site.module is not None:
+            raise InputError(
+                f"{forward.site.name}: it was replaced by a {type(wrapper).__name__} since `regularize`: call"
+                " `regularize` again"
+            )
+        del vars(child)["forward"]
+        vars(wrapper)[ForwardPatch.slot] = vars(child).pop(ForwardPatch.slot)
+        vars(wrapper)["forward"] = RegularizedForward(wrapper, forward.site)
+        places[number] = parent, name, wrapper
+
+
+def stop_following(model: nn.Module) -> None:
+    """Undo `follow_wrappers`."""
+    for module in model.modules():
+        if vars(module).pop(PLACES, None) is not None:
+            hooks = module._forward_pre_hooks
+            for key in [key for key, hook in hooks.items() if hook is move_sites]:
+                del hooks[key]
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from dropbench.harness.errors import InputError, UnsuitableError, unknown_name
 from dropbench.harness.models import adapter
 from dropbench.harness.models.adapter import ADAPTERS, Patch, install, site_of, uninstall
 from dropbench.harness.models.blocks import block_patches
+from dropbench.harness.models.forward_patch import follow_wrappers, stop_following
 from dropbench.harness.models.report import Report as Report
 from dropbench.harness.models.sites import ATTENTION_KINDS
 from dropbench.harness.reach import Reach
@@ -149,6 +150,7 @@ def bind(
         site.probe = previous.probe if previous is not None else None
         patch.attach()
         install(model, patch.module, site, built)
+    follow_wrappers(model)
     ratio: float | None = getattr(built, built.strength, None)
     amount = "" if ratio is None else f", {built.strength} {ratio:g}, {schedule}"
     amount += f", {built.over} over steps" if built.over != "constant" else ""
@@ -161,6 +163,7 @@ def unregularize(model: Model) -> Model:
     """Restore every patched module and remove all regularizers, in place."""
     adapter.uninstall_weights(model)
     _forget_objectives(model)
+    stop_following(model)
     for patch in find_patches(model):
         _release(patch)
         patch.site.probe, patch.site.masked_keys, patch.site.mc_samples = None, None, 0

@@ -1,0 +1,122 @@
+"""Counts attention in any model, independently of how the product reaches it.
+
+An attention call is SDPA, or a softmax over the last of at least three axes, of what a product gave, whose result
+multiplies values. It belongs to the innermost module whose forward makes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+PRODUCTS = {
+    torch.matmul, torch.bmm, torch.einsum, torch.baddbmm, Tensor.matmul, Tensor.bmm, Tensor.baddbmm,
+    Tensor.__matmul__, Tensor.__rmatmul__,
+}  # fmt: skip
+SOFTMAXES = {F.softmax, torch.softmax, Tensor.softmax}
+TRANSPARENT = (nn.Softmax, nn.Dropout)
+"""Modules that stand for a call of their parent."""
+
+
+class Count(TorchFunctionMode):
+    """Follows products and weights through the functions that a model calls.
+
+    Attributes:
+        found: the paths of modules that attend.
+        called: the paths of modules that ran.
+        indifferent: the paths of those whose values are the same for all keys, so that no weight has an effect.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: set[str] = set()
+        self.called: set[str] = set()
+        self.indifferent: set[str] = set()
+        self.stack: list[str] = []
+        self.products: dict[int, str] = {}
+        self.weights: dict[int, str] = {}
+        self.alive: list[Tensor] = []  # ids are of living tensors
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is F.multi_head_attention_forward:
+            self.note(self.stack[-1], args[2].movedim(0, -2))
+            return func(*args, **kwargs)
+        if func is F.scaled_dot_product_attention:
+            self.note(self.stack[-1], tensors([args, kwargs])[2])
+        inputs, out = tensors([args, kwargs]), func(*args, **kwargs)
+        results = tensors(out)
+        owners = [self.weights[id(each)] for each in inputs if id(each) in self.weights]
+        if func in PRODUCTS:
+            for owner in owners:
+                self.note(owner, next((each for each in inputs if id(each) not in self.weights), inputs[0]))
+            self.mark(results, self.products, self.stack[-1])
+        elif func in SOFTMAXES:
+            dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
+            over_keys = inputs[0].dim() >= 3 and dim in (-1, inputs[0].dim() - 1)
+            if over_keys and self.products.get(id(inputs[0])) == self.stack[-1]:
+                self.mark(results, self.weights, self.stack[-1])
+        else:
+            if owners:
+                self.mark([each for each in results if each.dim() >= 3], self.weights, owners[0])
+            made = [self.products[id(each)] for each in inputs if id(each) in self.products]
+            if made:
+                self.mark(results, self.products, made[0])
+        return out
+
+    def mark(self, results: list[Tensor], where: dict[int, str], owner: str) -> None:
+        """Remember whose product or weights some tensors are."""
+        self.alive += results
+        where.update({id(each): owner for each in results if each.is_floating_point()})
+
+    def note(self, owner: str, values: Tensor) -> None:
+        """Note a call of attention."""
+        self.found.add(owner)
+        if values.dim() >= 2 and torch.equal(values, values[..., :1, :].expand_as(values)):
+            self.indifferent.add(owner)
+
+
+def count(model: nn.Module, run: Callable[[nn.Module], Any]) -> Count:
+    """Return what attends when `run` calls a model."""
+    mode = Count()
+    handles = []
+    for path, module in model.named_modules():
+        if not isinstance(module, TRANSPARENT):
+
+            def enter(module: nn.Module, inputs: Any, path: str = path) -> None:
+                mode.stack.append(path)
+                mode.called.add(path)
+
+            def leave(*_: Any) -> None:
+                mode.stack.pop()
+
+            handles.append(module.register_forward_pre_hook(enter))
+            handles.append(module.register_forward_hook(leave, always_call=True))
+    try:
+        with mode, torch.no_grad():
+            run(model)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return mode
+
+
+def tensors(values: Any) -> list[Tensor]:
+    """Return all tensors in a nested result or in arguments."""
+    return list(_tensors(values))
+
+
+def _tensors(values: Any) -> Iterator[Tensor]:
+    if isinstance(values, Tensor):
+        yield values
+    elif isinstance(values, dict):
+        for value in values.values():
+            yield from _tensors(value)
+    elif isinstance(values, list | tuple):
+        for value in values:
+            yield from _tensors(value)
