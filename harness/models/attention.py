@@ -61,7 +61,7 @@ def attend(
     mask = sdpa.fit_mask(mask, q.dtype)
     if site.masked_keys is not None and not training:
         mask = sdpa.with_allowed(mask, ~site.masked_keys[:, None, None, :])
-    if training and site.reach is not None and not torch.compiler.is_compiling():
+    if site.reach is not None and (training or site.reach.in_evaluation) and not torch.compiler.is_compiling():
         site.reach.note_call(site.name)
     regularizer = site.regularizer if site.ratio > 0.0 else None
     if not k.shape[-2]:  # without keys nothing is masked or dropped: the output is 0
