@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from dropbench.harness.analysis import ANALYSES as ANALYSES
     from dropbench.harness.analysis import Findings as Findings
     from dropbench.harness.attention.call import Call as Call
+    from dropbench.harness.checking.check import check as check
+    from dropbench.harness.checking.findings import Check as Check
     from dropbench.harness.errors import InputError as InputError
     from dropbench.harness.models.attention import attend as attend
     from dropbench.harness.models.catalog import MODELS as MODELS
@@ -52,6 +54,8 @@ _NAMES = {
     "dropbench.api": ("results", "run", "trial"),
     "dropbench.harness.analysis": ("ANALYSES", "Findings"),
     "dropbench.harness.attention.call": ("Call",),
+    "dropbench.harness.checking.check": ("check",),
+    "dropbench.harness.checking.findings": ("Check",),
     "dropbench.harness.errors": ("InputError",),
     "dropbench.harness.models.attention": ("attend",),
     "dropbench.harness.models.catalog": ("MODELS",),
