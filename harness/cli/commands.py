@@ -1,17 +1,20 @@
-"""`dropbench doctor`: what works on this machine, what is missing, and what to do about it."""
+"""`dropbench doctor`: what works on this machine, what is missing, and whether a regularizer acts in a model."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import sys
-from typing import Annotated, NamedTuple
+import warnings
+from typing import Annotated
 
 import typer
 
+from dropbench.harness.checking.findings import Finding, State
+from dropbench.harness.cli.completion import complete_regularizer, complete_source
 from dropbench.harness.cli.examples import examples
 from dropbench.harness.cli.table import print_items
-from dropbench.harness.errors import EXTRAS, install_commands
+from dropbench.harness.errors import EXTRAS, InputError, install_commands
 from dropbench.harness.settings import Settings
 
 app = typer.Typer(add_completion=False)
@@ -19,21 +22,72 @@ app = typer.Typer(add_completion=False)
 LIBRARIES = ("torch", "torchvision", "timm", "accelerate", "submitit", "sqlalchemy", "transformers", "mmdet", "fairseq")
 
 
-class Finding(NamedTuple):
-    """A checked item; `state` is ok, missing (something will not work) or absent (most users do not need it)."""
-
-    what: str
-    state: str
-    detail: str
+DEFAULT_REGULARIZER = "dropkey:ratio=0.3"
 
 
-@app.command(epilog=examples("doctor", "doctor --json"))
-def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
-    """Report what works on this machine and what is missing."""
-    findings = examine()
+@app.command(
+    epilog=examples(
+        "doctor",
+        "doctor --json",
+        "doctor --model timm:vit_tiny_patch16_224",
+        "doctor --model hf:bert-base --regularizer drophead",
+    )
+)
+def doctor(
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SOURCE:NAME",
+            help="Check a library's model instead, with random input: timm:NAME, or hf:FOLDER with its config.json.",
+            autocompletion=complete_source,
+        ),
+    ] = None,
+    regularizer: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPEC",
+            help=f"The regularizer of the model.  [default: {DEFAULT_REGULARIZER}]",
+            autocompletion=complete_regularizer,
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Report what works on this machine and what is missing, or whether a regularizer acts in a model."""
+    if model is not None:
+        findings = check_model(model, regularizer or DEFAULT_REGULARIZER)
+    elif regularizer is not None:
+        raise InputError("--regularizer: it is for a model: add `--model timm:NAME` or `--model hf:FOLDER`")
+    else:
+        findings = examine()
     print_items([finding._asdict() for finding in findings], as_json)
-    if any(finding.state == "missing" for finding in findings):
+    if any(finding.state in ("missing", "fails") for finding in findings):
         raise typer.Exit(1)
+
+
+def check_model(name: str, regularizer: str) -> list[Finding]:
+    """Build a library's model, such as ``timm:vit_tiny_patch16_224``, regularize it, and check it with random input.
+
+    Raises:
+        InputError: there is no such model, it cannot be regularized, or it does not run with random input.
+    """
+    from dropbench.harness.checking.check import check
+    from dropbench.harness.models.adapter import SOURCES
+    from dropbench.harness.models.regularize import regularize
+
+    source, colon, rest = name.partition(":")
+    if not colon:
+        raise InputError(f"--model {name}: expected timm:NAME or hf:FOLDER")
+    model, batch = SOURCES.get(source)(rest)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # also on losses, which the check mentions
+        regularize(model, regularizer, quiet=True)
+        try:
+            return list(check(model, batch).findings)
+        except Exception as error:
+            raise InputError(
+                f"--model {name}: it does not run with random input ({type(error).__name__}: {error}): in Python,"
+                " `dropbench.check(model, batch)` takes a batch of your own"
+            ) from error
 
 
 def examine() -> list[Finding]:
@@ -47,8 +101,9 @@ def examine() -> list[Finding]:
     python = ".".join(map(str, sys.version_info[:3]))
     findings = [Finding("Python", "ok", python)]
     for name in LIBRARIES:
-        installed, state = installed_version(name), "absent" if EXTRAS[name] else "missing"
-        findings.append(Finding(name, "ok" if installed else state, installed or f"run {install_commands(name)}"))
+        installed = installed_version(name)
+        state: State = "ok" if installed else "absent" if EXTRAS[name] else "missing"
+        findings.append(Finding(name, state, installed or f"run {install_commands(name)}"))
     cpu = f"CPU, {len(os.sched_getaffinity(0))} cores, no GPU"
     findings.append(Finding("device", "ok", torch.cuda.get_device_name() if torch.cuda.is_available() else cpu))
     slurm = shutil.which("sbatch")

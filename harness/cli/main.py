@@ -65,7 +65,7 @@ COMMANDS = {
     "list": Target(
         "dropbench.jobs.cli.inspect_commands:app", "List tasks, models, data, regularizers, suites and more.", True
     ),
-    "doctor": Target("dropbench.harness.cli.commands:app", "Report what works on this machine and what is missing."),
+    "doctor": Target("dropbench.harness.cli.commands:app", "Report what works on this machine, or in a model."),
 }
 
 GARBAGE = 500_000

@@ -41,6 +41,11 @@ for _library, _target, _help in (
 ):
     ADAPTERS.add(_library, f"dropbench.adapters.libraries.{_target}", help=_help, library=_library)
 
+SOURCES: Registry[Callable[[str], tuple[nn.Module, Any]]] = Registry("source of models")
+"""Libraries whose models `dropbench doctor` checks: a function from a name to a model and a batch for it."""
+SOURCES.add("timm", "dropbench.adapters.library_models:timm_model", help="a model of timm, with random weights")
+SOURCES.add("hf", "dropbench.adapters.library_models:transformers_model", help="a local folder of transformers")
+
 
 @dataclass(frozen=True)
 class Patch:
