@@ -107,13 +107,13 @@ def _of_sites(effects: Sequence[SiteEffect], others: int, *, ignored: bool) -> I
     if not in_forward:
         yield Finding("sites", "unchecked", f"{count_of(len(effects), 'site')} act in `training_loss` alone")
         return
-    acting = sum(effect.acts and effect.reached and effect.ratio > 0.0 for effect in in_forward)
-    off = sum(effect.ratio <= 0.0 for effect in in_forward)
-    wrong = [each for each in in_forward if not each.reached or (each.ratio > 0.0 and not each.acts)]
+    acting = sum(effect.acts and effect.reached and not effect.is_off for effect in in_forward)
+    off = sum(effect.is_off for effect in in_forward)
+    wrong = [each for each in in_forward if not each.reached or not (each.acts or each.is_off)]
     failing = [effect for effect in wrong if effect.reached or not ignored]
-    detail = f"{acting} of {count_of(len(in_forward), 'site')} act"
+    detail = f"{acting} of {len(in_forward)} sites act"
     if off:
-        steps = any(each.site.scheduled_ratio > 0.0 for each in in_forward if each.ratio <= 0.0)
+        steps = any(each.site.scheduled_ratio > 0.0 for each in in_forward if each.is_off)
         detail += f", {off} with ratio 0" + (" (`set_progress` raises it in training)" if steps else "")
     if len(in_forward) < len(effects):
         detail += f", {len(effects) - len(in_forward)} more in `training_loss` alone"

@@ -44,6 +44,11 @@ class SiteEffect:
     acts: bool = False
     in_loss: bool = False
 
+    @property
+    def is_off(self) -> bool:
+        """True if its ratio is 0, and it has no module that acts on an output nevertheless (learned-dropout)."""
+        return self.ratio <= 0.0 and (self.site.module is None or self.site.kind == "weight")
+
 
 def site_effects(model: nn.Module, run: Run) -> list[SiteEffect]:
     """Find what each regularized site does; the model does not stay as it was.

@@ -110,6 +110,13 @@ def test_every_site_of_a_vision_transformer_acts(regularizer: str, act: str) -> 
     assert result.slowdown > 0
 
 
+def test_a_module_of_the_regularizer_acts_without_a_ratio() -> None:
+    model = regularize(vit(), "learned-dropout", where="attention", quiet=True)
+    found = details(check(model, IMAGES))
+    assert found["sites"] == "3 of 3 sites act"
+    assert "more keys, of the regularizer's parameters" in found["state dict"]
+
+
 def test_a_dictionary_holds_keyword_arguments_and_a_function_runs_the_model() -> None:
     model = regularize(bert(), "dropattention-c", ratio=0.2, quiet=True)
     batch = {"input_ids": torch.randint(0, 100, (2, 12)), "attention_mask": torch.ones(2, 12, dtype=torch.long)}
@@ -151,7 +158,7 @@ def test_a_site_that_is_not_reached_has_a_line_of_its_own() -> None:
     regularize(model, "dropkey", ratio=0.3, quiet=True, unreached="ignore")
     assert details(check(model, X))["second"] == reason
     regularize(model, "dropkey", ratio=0.3, quiet=True, exclude="second")
-    assert details(check(model, X))["sites"] == "1 of 1 site act; 1 other attention module not regularized"
+    assert details(check(model, X))["sites"] == "1 of 1 sites act; 1 other attention module not regularized"
 
 
 def test_a_regularizer_that_is_off_fails() -> None:
