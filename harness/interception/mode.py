@@ -84,7 +84,7 @@ class Interception(TorchFunctionMode):
         layout = Layout(logits.shape[:-2], self.site.heads)
         keys = layout.fold(logits[..., : logits.shape[-1] - self.sinks])
         allowed = allowed_keys(keys) | keys.isnan()  # NaN stays NaN
-        weights = layout.unfold(attend_weights(keys, self.site, training=self.training, mask=allowed))
+        weights = layout.unfold(attend_weights(keys, allowed, self.site, training=self.training))
         if self.sinks:  # they keep their share of the row
             share = logits.softmax(dim=-1)[..., -self.sinks :]
             weights = torch.cat([weights * (1.0 - share.sum(dim=-1, keepdim=True)), share], dim=-1)

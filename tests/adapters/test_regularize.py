@@ -13,9 +13,11 @@ from torch import Tensor, nn
 from dropbench import REGULARIZERS, AttentionDrop, InputError, Site, regularize, sites, unregularize
 from dropbench.adapters.text.text_transformer import build_text_transformer
 from dropbench.harness.errors import UnsuitableError
+from dropbench.harness.models.attention import attend_weights
 from dropbench.harness.models.regularize import bind
 from dropbench.harness.models.sites import watch
 from dropbench.harness.reach import PASSES
+from dropbench.harness.regularizers.schedules import SCHEDULES
 from dropbench.harness.regularizers.spec import build_regularizer
 
 drop = partial(regularize, regularizer="dropkey", ratio=0.5, quiet=True)
@@ -278,3 +280,23 @@ def test_a_subclass_of_multi_head_attention_is_regularized_whole_in_a_graph() ->
     torch.manual_seed(0)
     torch.testing.assert_close(compiled(X), dropped)
     assert not torch.allclose(dropped, plain)
+
+
+@pytest.mark.parametrize("rescale", ["renormalize", "inverse", "detached"])
+@pytest.mark.parametrize("unit", ["element", "column"])
+def test_weights_alone_are_those_that_attend(rescale: str, unit: str) -> None:
+    logits = torch.randn(2, 3, 4, 6, dtype=torch.float64, requires_grad=True)
+    mask = torch.rand(2, 1, 4, 6) > 0.3
+    mask[0, 0, 0] = False
+    site = Site("", "encoder-self", 0, 1, 3, weights_only=True)
+    built = build_regularizer("dropattention-c", ratio=0.4, rescale=rescale, unit=unit)
+    built.bind_to(site, SCHEDULES.get("constant"))
+    results = []
+    for probe in (None, lambda *_: None):  # with a probe, they are the output for unit vectors
+        site.probe = probe
+        torch.manual_seed(0)
+        weights = attend_weights(logits.masked_fill(~mask, -1e9), mask.expand(2, 3, 4, 6), site, training=True)
+        (gradient,) = torch.autograd.grad(weights.square().sum(), logits)
+        results.append((weights, gradient))
+    torch.testing.assert_close(*results)
+    assert (results[0][0] == 0).sum() > (~mask).sum() * 3
