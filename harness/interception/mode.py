@@ -81,6 +81,10 @@ class Interception(TorchFunctionMode):
     def softmax(self, input: Tensor, dim: int = -1, _stacklevel: int = 3, dtype: torch.dtype | None = None) -> Tensor:
         """Replace the softmax of logits (…, T, S); logits far below the maximum of their row are masked keys."""
         logits = input if dtype is None else input.to(dtype)
+        if logits.dim() == 4 and logits.shape[1] != self.site.heads == logits.shape[2]:
+            weights = self.softmax(logits.transpose(1, 2)).transpose(1, 2).contiguous()  # Longformer: (B, T, H, S)
+            self.weights = weights.shape
+            return weights
         layout = Layout(logits.shape[:-2], self.site.heads)
         keys = layout.fold(logits[..., : logits.shape[-1] - self.sinks])
         allowed = allowed_keys(keys) | keys.isnan()  # NaN stays NaN
