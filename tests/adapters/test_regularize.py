@@ -300,3 +300,41 @@ def test_weights_alone_are_those_that_attend(rescale: str, unit: str) -> None:
         results.append((weights, gradient))
     torch.testing.assert_close(*results)
     assert (results[0][0] == 0).sum() > (~mask).sum() * 3
+
+
+class Around(nn.Module):
+    """Attends, and has a module that attends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = EightLines()
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.inner(x)
+        return x + nn.functional.scaled_dot_product_attention(x, x, x)
+
+
+@pytest.mark.parametrize("wrap", [lambda module: module, partial(torch.compile, backend="aot_eager", fullgraph=True)])
+def test_a_module_around_another_has_calls_of_its_own(wrap: Any) -> None:
+    model = Around().train()
+    report = bind(model, "dropkey", ratio=0.5)
+    assert [site.name for site in report.bound] == ["", "inner"]
+    recorded: list[str] = []
+    with watch(model, lambda site, _: recorded.append(site.name)):
+        model(X)
+    assert recorded == ["inner", ""]
+    bind(model, "none")
+    assert torch.equal(wrap(model)(X), wrap(model)(X))
+
+
+@pytest.mark.parametrize("softmax", [partial(torch.softmax, dim=-1), lambda x: torch.softmax(x, 2, torch.float64)])
+def test_dropout_of_an_output_is_not_that_of_weights(softmax: Any) -> None:
+    class Square(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            self.seen = nn.functional.dropout(softmax(x @ x.mT), 0.5, self.training)
+            return nn.functional.dropout((self.seen.to(x.dtype) @ x), 0.5, self.training)
+
+    model, x = Square().train(), torch.randn(2, 8, 8)
+    bind(model, "none")
+    assert (model(x) == 0).any()
+    torch.testing.assert_close(model.seen, softmax(x @ x.mT))
