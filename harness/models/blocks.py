@@ -94,9 +94,11 @@ def _inputs(model: nn.Module, blocks: list[str], attention: Sequence[Patch], pre
 
     Tokens may be left out only if all layers attend to the whole sequence, as in a ViT.
     """
-    for network in dict.fromkeys(_network_of(model, path) for path in blocks):
-        inside = [patch.site for patch in attention if any(_below(patch.site.name, [path]) for path in blocks
-                  if _network_of(model, path) == network)]  # fmt: skip
+    networks: dict[str, list[str]] = {}
+    for path in blocks:
+        networks.setdefault(_network_of(model, path), []).append(path)
+    for network, own in networks.items():
+        inside = [patch.site for patch in attention if _below(patch.site.name, own)]
         first = inside[0]
         windows = any(_has_windows(model.get_submodule(site.name)) for site in inside)
         if first.grid is not None and (windows or any(site.kind != "encoder-self" for site in inside)):

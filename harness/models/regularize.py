@@ -6,6 +6,7 @@ import re
 import warnings
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from itertools import compress
 from typing import Any, Literal, TypeVar, get_args
 
 from torch import nn
@@ -133,8 +134,9 @@ def bind(
     for patch in patches:
         if patch.site.width is None and patch.site.kind in ATTENTION_KINDS:
             patch.site.width = adapter.attention_width(patch.module)
-    unconcerned = [patch for patch in patches if patch.slot != "site" and patch.site.kind not in built.sites]
-    patches = [patch for patch in patches if patch not in unconcerned]  # only regularizers that act there report them
+    concerned = [patch.slot == "site" or patch.site.kind in built.sites for patch in patches]
+    unconcerned = [patch for patch, is_concerned in zip(patches, concerned, strict=True) if not is_concerned]
+    patches = list(compress(patches, concerned))  # only regularizers that act there report the others
     reasons = [_skip_reason(patch, built, include, exclude, kinds) for patch in patches]
     bound = [patch for patch, reason in zip(patches, reasons, strict=True) if reason is None]
     skipped = [(patch, reason) for patch, reason in zip(patches, reasons, strict=True) if reason is not None]
