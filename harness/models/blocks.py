@@ -13,7 +13,7 @@ from typing import Any, get_args
 from torch import nn
 
 from dropbench.harness.models.adapter import Patch, parents_of
-from dropbench.harness.models.forward_patch import ForwardPatch, WeightPatch
+from dropbench.harness.models.forward_patch import ForwardPatch, WeightPatch, bases_of
 from dropbench.harness.regularizers.base import AttentionKind, Site, SiteKind
 
 STACKS = (nn.ModuleList, nn.Sequential)
@@ -151,8 +151,7 @@ def _outermost_maps(block: str, module: nn.Module) -> dict[str, nn.Module]:
 
 def wraps_linear(module: nn.Module) -> bool:
     """Return whether a module adds to the output of a linear map, as those of peft do."""
-    base = getattr(module, "base_layer", None)
-    return isinstance(base, nn.Module) and (_is_linear(base) or wraps_linear(base))
+    return any(map(_is_linear, bases_of(module)))
 
 
 def _is_linear(module: nn.Module) -> bool:
