@@ -1,12 +1,14 @@
-"""`Reach`: which of a model's regularized sites attend in training, so that an idle one is named once."""
+"""`Reach`: which of a model's regularized sites attend, so that an idle one is named."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 PASSES = 50
 """Training passes after which sites that have not attended are named: some models drop layers at random."""
+NAMED = 8
+"""Names of sites in a message; the others are counted."""
 
 
 class Reach:
@@ -14,12 +16,22 @@ class Reach:
 
     It warns once: after `PASSES` calls at one site, or as many forward passes of a module without a call, it names the
     sites that have had none.
+
+    Attributes:
+        calls: the calls by site.
+        in_evaluation: whether calls in evaluation count, too; attention modules then do not use their original forward.
     """
 
-    def __init__(self, names: Iterable[str]) -> None:
+    def __init__(self, names: Iterable[str], *, in_evaluation: bool = False) -> None:
         self.calls = dict.fromkeys(names, 0)
         self.idle = dict.fromkeys(self.calls, 0)
-        self.told = False
+        self.in_evaluation = in_evaluation
+        self.told = in_evaluation  # whoever counts there looks at `missing`
+
+    @property
+    def missing(self) -> list[str]:
+        """The sites without a call."""
+        return [name for name, calls in self.calls.items() if not calls]
 
     def note_call(self, name: str) -> None:
         """Count a call of attention."""
@@ -35,13 +47,17 @@ class Reach:
                 self._tell()
 
     def _tell(self) -> None:
-        missing = [name for name, calls in self.calls.items() if not calls]
+        missing = self.missing
         if missing and not self.told:
             self.told = True
-            names = ", ".join(missing[:8]) + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")
             warnings.warn(
                 f"{len(missing)} of {len(self.calls)} regularized sites have not attended in {PASSES} training passes:"
-                f" {names}: nothing is regularized there; exclude them (exclude=[…]), or say that this is expected"
-                " (unreached='ignore')",
+                f" {first_names(missing)}: nothing is regularized there; exclude them (exclude=[…]), or say that this"
+                " is expected (unreached='ignore')",
                 stacklevel=2,
             )
+
+
+def first_names(names: Sequence[str]) -> str:
+    """Return names for a message, at most `NAMED` of them."""
+    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")

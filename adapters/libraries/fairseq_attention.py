@@ -59,6 +59,8 @@ class RegularizedFairseqAttention(MultiheadAttention):  # type: ignore[misc]
         """Attend with fairseq's shapes and masks: query (T, B, C), key and value (S, B, C), padding mask (B, S)."""
         undropped = self.site.regularizer is None or self.site.ratio == 0.0
         drops_nothing = undropped and self.dropout_module.p == 0.0 and has_no_hooks(self)
+        if drops_nothing and self.training and self.site.reach is not None:
+            self.site.reach.note_call(self.site.name)
         if before_softmax or can_use_original_forward(self) or drops_nothing:
             out: tuple[Tensor, Tensor | None] = super().forward(
                 query, key, value, key_padding_mask, incremental_state, need_weights, static_kv, attn_mask,

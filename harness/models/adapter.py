@@ -209,7 +209,10 @@ def can_use_original_forward(module: nn.Module) -> bool:
 def has_no_hooks(module: nn.Module) -> bool:
     """Return whether nothing observes the attention of a patched module or changes it in evaluation."""
     site: Any = module.site
-    return all(hook is None for hook in (site.probe, site.module, site.masked_keys, site.mc_samples or None))
+    is_counted = site.reach is not None and site.reach.in_evaluation
+    return not is_counted and all(
+        hook is None for hook in (site.probe, site.module, site.masked_keys, site.mc_samples or None)
+    )
 
 
 def parents_of(path: str) -> list[str]:

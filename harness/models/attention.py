@@ -61,8 +61,7 @@ def attend(
     mask = sdpa.fit_mask(mask, q.dtype)
     if site.masked_keys is not None and not training:
         mask = sdpa.with_allowed(mask, ~site.masked_keys[:, None, None, :])
-    if training:
-        _note_call(site)
+    _note_call(site, training=training)
     regularizer = site.regularizer if site.ratio > 0.0 else None
     if not k.shape[-2]:  # without keys nothing is masked or dropped: the output is 0
         mask, causal, regularizer = None, False, None
@@ -135,14 +134,14 @@ def attend_weights(logits: Tensor, mask: Tensor, site: Site, *, training: bool) 
         else:
             weights = sdpa.masked_softmax(sdpa.mask_logits(exact, mask))
         if weights is not None:
-            _note_call(site)
+            _note_call(site, training=True)
             return weights.to(logits.dtype)
     unit = torch.eye(logits.shape[-1], dtype=logits.dtype, device=logits.device)
     values = unit.expand(*logits.shape[:-2], -1, -1)
     return attend_logits(logits.masked_fill(~mask, 0.0), values, site, training=training, mask=mask)
 
 
-def _note_call(site: Site) -> None:
-    """Count a call in training, for the warning of sites that have none."""
-    if site.reach is not None and not torch.compiler.is_compiling():
+def _note_call(site: Site, *, training: bool) -> None:
+    """Count a call, for the warning of sites that have none."""
+    if site.reach is not None and (training or site.reach.in_evaluation) and not torch.compiler.is_compiling():
         site.reach.note_call(site.name)

@@ -60,7 +60,7 @@ class Site:
         scheduled_ratio: the layer's drop ratio before the schedule over steps, of which `ratio` is a share.
         penalties: terms of the loss from the forward passes since the last optimizer step; see `auxiliary_loss`.
         observed: whether the site has had such terms.
-        reach: counts the calls of the model's sites in training; None: nobody asks.
+        reach: counts the calls of the model's sites in training, or in evaluation, too; None: nobody asks.
         masked_keys: in evaluation, keys that no query may attend to: boolean (B or 1, S), True if masked (`occlusion`).
         mc_samples: in evaluation, how many draws of the regularizer the weights are averaged over; 0: they are plain.
     """

@@ -1,4 +1,4 @@
-"""Detect a regularizer that changes nothing, before a run's first step."""
+"""Detect a regularizer that changes nothing, or sites that nothing reaches, before a run's first step."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from dropbench.harness.errors import InputError
+from dropbench.harness.models.sites import ATTENTION_KINDS, set_on_sites, sites_of
+from dropbench.harness.reach import Reach, first_names
 from dropbench.harness.regularizers.auxiliary_loss import with_penalty
 from dropbench.harness.regularizers.base import Regularizer, Site
 from dropbench.harness.regularizers.composition import Composition, Part
@@ -27,6 +29,57 @@ CERTAIN_RATIO = 0.5
 """A ratio at which something would be dropped in `DRAWS` draws."""
 
 
+def require_reach(trainer: Trainer) -> None:
+    """Compute the loss of the first batch in evaluation mode, in which no layer is skipped, and count attention.
+
+    A site on which the loss does not depend, such as those of a tower that the task does not use, is logged.
+
+    Raises:
+        InputError: a site does not attend, although the loss depends on parameters of its module.
+    """
+    attention = [site for site in trainer.bound_sites if site.kind in ATTENTION_KINDS]
+    if not attention:
+        return
+    batch, reach = _first_batch(trainer), Reach((site.name for site in attention), in_evaluation=True)
+    trainer.raw_model.eval()
+    with torch.compiler.set_stance("force_eager"), trainer.accelerator.autocast():
+        seed_all(derive(trainer.seed, "reach"))
+        with torch.no_grad(), set_on_sites(attention, "reach", reach):
+            trainer.task.loss(trainer.raw_model, batch)
+        unused = _unused(trainer, batch, reach.missing)
+    missing = [name for name in reach.missing if name not in unused]
+    if unused:
+        trainer.log(f"note: the loss does not depend on {len(unused)} regularized sites: {first_names(unused)}")
+    if trainer.any_rank(bool(missing)):
+        raise InputError(
+            f"{len(missing)} of {len(attention)} regularized sites do not attend in a forward pass:"
+            f" {first_names(missing)}: their attention is computed elsewhere, or by a kernel of its own; select other"
+            " sites (`--set kinds=…`), or call attention in these modules"
+        )
+
+
+def _unused(trainer: Trainer, batch: Any, names: Sequence[str]) -> list[str]:
+    """Return the sites of these names whose modules have parameters on which the loss in evaluation does not depend."""
+    parameters = {
+        site.name: [each for each in module.parameters() if each.requires_grad]
+        for module in trainer.raw_model.modules() for site in sites_of(module) if site.name in names
+    }  # fmt: skip
+    own = [each for several in parameters.values() for each in several]
+    if not own:
+        return []
+    loss = trainer.task.loss(trainer.raw_model, batch)
+    gradients = torch.autograd.grad(loss, own, allow_unused=True) if loss.requires_grad else [None] * len(own)
+    used = {id(each) for each, gradient in zip(own, gradients, strict=True) if gradient is not None}
+    return [name for name, several in parameters.items() if several and used.isdisjoint(map(id, several))]
+
+
+def _first_batch(trainer: Trainer) -> Any:
+    """Return the first micro-batch of a run, on its device."""
+    ranks = trainer.accelerator.process_index, trainer.accelerator.num_processes
+    batches = StepBatches(trainer.task, trainer.task.seed_of("order"), *ranks, trainer.settings.micro_batch_splits)
+    return to_device(batches[0][0], trainer.accelerator.device)
+
+
 def require_effect(trainer: Trainer) -> None:
     """Compare the first batch with and without each part of the regularizer, on copies of the model.
 
@@ -39,9 +92,7 @@ def require_effect(trainer: Trainer) -> None:
     strong = [index for index, part in enumerate(parts) if _has_strength(part.regularizer, trainer.bound_sites)]
     if not strong:
         return
-    ranks = trainer.accelerator.process_index, trainer.accelerator.num_processes
-    batches = StepBatches(trainer.task, trainer.task.seed_of("order"), *ranks, trainer.settings.micro_batch_splits)
-    batch = to_device(batches[0][0], trainer.accelerator.device)
+    batch = _first_batch(trainer)
     with torch.compiler.set_stance("force_eager"):
         for index in strong:
             _require_effect(trainer, batch, index, strong)

@@ -18,7 +18,7 @@ from dropbench.harness.seeding import derive, seed_all
 from dropbench.harness.settings import Settings
 from dropbench.harness.training import checkpoint
 from dropbench.harness.training.data_loading import SplitBatches
-from dropbench.harness.training.effect import require_effect
+from dropbench.harness.training.effect import require_effect, require_reach
 from dropbench.harness.training.regularization import drop_nothing, monte_carlo
 from dropbench.harness.training.train_state import TrainState
 from dropbench.harness.training.trainer import Trainer
@@ -61,6 +61,7 @@ def run_trial(directory: RunDirectory, settings: Settings, stop: Callable[[], bo
         trainer = Trainer(task, directory, settings, stop)
         try:
             if not trainer.resume():
+                require_reach(trainer)
                 require_effect(trainer)
                 reuse_base_run(trainer)
             trainer.describe()
