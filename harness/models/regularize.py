@@ -78,7 +78,8 @@ def regularize(
         InputError: a name is unknown, a parameter is invalid, or the model has no attention that can be regularized.
 
     Warns:
-        UserWarning: the regularizer changes the loss, which `training_loss` computes; in training, sites do not attend.
+        UserWarning: the regularizer changes the loss, which `training_loss` computes, or depends on the step, which
+            `set_progress` or `training_loss` sets; in training, sites do not attend.
     """
     report = bind(model, regularizer, schedule=schedule, include=include, exclude=exclude, kinds=kinds, **params)
     if unreached == "warn":
@@ -87,11 +88,18 @@ def regularize(
             site.reach = reach if site.kind in ATTENTION_KINDS else None
     if not quiet:
         print(report)
+    regularizer_name = report.title.partition(":")[0]
     if report.regularizer.has_objective:
         vars(model)[OBJECTIVE] = report.regularizer
         warnings.warn(
-            f"regularize: {report.title.partition(':')[0]} changes the loss: in a training loop of your own, compute it"
+            f"regularize: {regularizer_name} changes the loss: in a training loop of your own, compute it"
             " by `dropbench.training_loss(model, forward, batch)`; otherwise it does nothing",
+            stacklevel=2,
+        )
+    if report.regularizer.changes_over_steps:
+        warnings.warn(
+            f"regularize: {regularizer_name} changes over steps: in a training loop of your own, call"
+            " `dropbench.set_progress(model, step / steps)` before every step; otherwise it stays as at the first step",
             stacklevel=2,
         )
     return model
