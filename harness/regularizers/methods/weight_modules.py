@@ -110,6 +110,9 @@ class OrthogonalityPenalty(WeightModule):
                 raise never_collected(self.penalized_site, f"{MAX_USES} uses in training")
         return weight
 
+    def in_evaluation(self, weight: Tensor) -> Tensor:
+        return weight
+
     def penalty(self, step: int) -> Tensor | None:
         """Return α · ‖Ŵ Ŵᵀ − I‖² / n² of the weight in the last forward pass; None if there was none in training."""
         weight: Tensor | None = vars(self).pop("observed", None)
