@@ -84,9 +84,11 @@ def _patches_of(
 
 
 def _weight_refusal(module: nn.Module, path: str, name: str) -> str | None:
-    """Refuse a matrix that an adapter adds to, or that is no parameter, but computed from others."""
+    """Refuse a matrix that an adapter adds to, that is sharded, or that is no parameter, but computed from others."""
     if path.endswith(".base_layer") or any(bases_of(module)):
         return "an adapter adds to its weight, which is frozen"
+    if hasattr(module._parameters.get(name), "device_mesh"):  # a DTensor, whose import takes a second
+        return f"its {name} is sharded: call `regularize` before FSDP"
     return None if name in module._parameters else f"its {name} is computed, as by weight_norm or pruning"
 
 

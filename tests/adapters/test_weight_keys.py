@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 from accelerate import Accelerator
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from transformers import BertConfig, BertForSequenceClassification
 
-from dropbench import regularize, unregularize
+from dropbench import InputError, regularize, unregularize
 from dropbench.harness.regularizers.auxiliary_loss import penalty
 
 NAMES = ("mixout", "sigma-reparam", "weight-orthogonality")
@@ -136,3 +139,36 @@ def test_accelerate_saves_and_loads_the_state(name: str, tmp_path: Path) -> None
     run(model)
     accelerator.load_state(str(tmp_path))
     assert all(map(torch.equal, passes(model), expected))
+
+
+@pytest.fixture
+def mesh(tmp_path: Path) -> Iterator[DeviceMesh]:
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/group", rank=0, world_size=1)
+    yield init_device_mesh("cpu", (1,))
+    distributed.destroy_process_group()
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+def test_weights_under_fsdp_are_right_or_refused_by_name(mesh: DeviceMesh) -> None:
+    def sharded(model: nn.Module, *, reshard: bool) -> nn.Module:
+        for each in (*model.get_submodule("layers").children(), model):
+            fully_shard(each, mesh=mesh, reshard_after_forward=reshard)
+        return model
+
+    def loss(model: nn.Module) -> Tensor:
+        torch.manual_seed(1)
+        out, term = run(model.train()).square().sum(), penalty(model, 0)
+        return out if term is None else out + term
+
+    for name in ("mixout", "weight-orthogonality"):
+        plain, model = (regularize(encoder(), name, quiet=True) for _ in range(2))
+        sharded(model, reshard=False)
+        loss(plain).backward()
+        loss(model).backward()
+        for ours, expected in zip(model.parameters(), plain.parameters(), strict=True):
+            torch.testing.assert_close(cast(Any, ours.grad).full_tensor(), expected.grad)
+    with pytest.raises(InputError, match=r"self_attn.out_proj: FSDP frees weights after the forward pass"):
+        loss(sharded(regularize(encoder(), "weight-orthogonality", quiet=True), reshard=True))
+    for name in NAMES:
+        with pytest.raises(InputError, match="its weight is sharded: call `regularize` before FSDP"):
+            regularize(sharded(encoder(), reshard=True), name, quiet=True)
