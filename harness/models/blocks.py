@@ -59,7 +59,6 @@ def _patches_of(
 
     axis = _batch_axis(model, block, names[id(attention[0].module)])
     yield ForwardPatch(module, site(block, "layer", batch_axis=axis))
-    linear = {path: child for path, child in module.named_modules(prefix=block) if _is_linear(child)}
     inside = [names[id(patch.module)] for patch in attention]
     maps = _outermost_maps(block, module)
     outside = {path: child for path, child in maps.items() if not _below(path, inside)}
@@ -75,17 +74,21 @@ def _patches_of(
     if ("feed-forward", block) not in present and following:
         path, child = following[-1]
         yield ForwardPatch(child, site(path, "feed-forward", _out_features(child), batch_axis=axis))
-    for path, child in linear.items():
+    for path, child in maps.items():
         matrix = site(path, "weight", input_axis=1 if isinstance(child, nn.Linear) else 0)
-        yield WeightPatch(child, matrix, refusal=_weight_refusal(child, "weight"))
+        yield WeightPatch(child, matrix, refusal=_weight_refusal(child, path, "weight"))
     for path, child in module.named_modules(prefix=block):
         if isinstance(child, nn.MultiheadAttention) and child.in_proj_weight is not None:
             matrix = site(path, "weight", parameter="in_proj_weight")
-            yield WeightPatch(child, matrix, refusal=_weight_refusal(child, "in_proj_weight"))
+            yield WeightPatch(child, matrix, refusal=_weight_refusal(child, path, "in_proj_weight"))
 
 
-def _weight_refusal(module: nn.Module, name: str) -> str | None:
-    """Refuse a matrix that is no parameter, but computed from others."""
+def _weight_refusal(module: nn.Module, path: str, name: str) -> str | None:
+    """Refuse a matrix that an adapter adds to, that is sharded, or that is no parameter, but computed from others."""
+    if path.endswith(".base_layer") or any(bases_of(module)):
+        return "an adapter adds to its weight, which is frozen"
+    if hasattr(module._parameters.get(name), "device_mesh"):  # a DTensor, whose import takes a second
+        return f"its {name} is sharded: call `regularize` before FSDP"
     return None if name in module._parameters else f"its {name} is computed, as by weight_norm or pruning"
 
 
@@ -143,10 +146,14 @@ def _has_windows(module: nn.Module) -> bool:
 
 
 def _outermost_maps(block: str, module: nn.Module) -> dict[str, nn.Module]:
-    """Return the linear maps of a layer by path; one that an adapter such as LoRA wraps is the wrapper."""
+    """Return the linear maps of a layer by path; of one that an adapter such as LoRA wraps, the wrapper alone."""
     maps: dict[str, nn.Module] = {}
+    adapters: list[str] = []
     for path, child in module.named_modules(prefix=block):
-        if (_is_linear(child) or wraps_linear(child)) and not _below(path, list(maps)):
+        if any(bases_of(child)):
+            adapters.append(path)
+        own = any(path.startswith(f"{each}.") and not _below(path, [f"{each}.base_layer"]) for each in adapters)
+        if (_is_linear(child) or wraps_linear(child)) and not own and not _below(path, list(maps)):
             maps[path] = child
     return maps
 

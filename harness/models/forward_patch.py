@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from dropbench.harness.errors import InputError
 from dropbench.harness.models.adapter import Patch
 from dropbench.harness.regularizers.base import Regularizer, Site
-from dropbench.harness.regularizers.output import regularized_output
+from dropbench.harness.regularizers.output import regularized_output, weight_modules
 
 
 class RegularizedForward:
@@ -95,17 +95,18 @@ class ForwardPatch(Patch):
 
 
 PLACES = "regularized_places"
-"""The attribute of a model that holds where the modules with a regularized forward are: (parent, name, module)."""
+"""The attribute of a model that holds where its modules with a regularized forward or weight are: their parent, name
+and themselves."""
 
 
 def follow_wrappers(model: nn.Module) -> None:
     """Have the sites of a model follow modules that are adapted later, as by peft."""
-    patched = [module for module in model.modules() if isinstance(vars(module).get("forward"), RegularizedForward)]
+    patched = {id(module) for module in model.modules() if _regularized_site(module) is not None}
     if not patched and PLACES not in vars(model):
         return
     vars(model)[PLACES] = [
         (parent, name, child) for parent in model.modules() for name, child in parent.named_children()
-        if any(child is module for module in patched)
+        if id(child) in patched
     ]  # fmt: skip
     if not any(hook is move_sites for hook in model._forward_pre_hooks.values()):
         model.register_forward_pre_hook(move_sites)
@@ -128,9 +129,8 @@ def _move_sites(places: list[tuple[nn.Module, str, nn.Module]]) -> None:
             its own.
     """
     for number, (parent, name, module) in enumerate(places):
-        other = parent._modules.get(name)
-        forward = vars(module).get("forward")
-        if other is module or not isinstance(forward, RegularizedForward):
+        other, site = parent._modules.get(name), _regularized_site(module)
+        if other is module or site is None:
             continue
         related = any(base is module for base in bases_of(other)) or any(base is other for base in bases_of(module))
         owners = [] if related or other is None else [each for each in other.modules() if module in each.children()]
@@ -138,15 +138,23 @@ def _move_sites(places: list[tuple[nn.Module, str, nn.Module]]) -> None:
             key = next(key for key, child in owners[0].named_children() if child is module)
             places[number] = owners[0], key, module
             continue
-        if other is None or not related or forward.site.module is not None:
+        if other is None or not related or site.module is not None:
             raise InputError(
-                f"{forward.site.name}: it was replaced by a {type(other).__name__} since `regularize`: call"
-                " `regularize` again"
+                f"{site.name}: it was replaced by a {type(other).__name__} since `regularize`: call `regularize` again"
             )
         del vars(module)["forward"]
         vars(other)[ForwardPatch.slot] = vars(module).pop(ForwardPatch.slot)
-        vars(other)["forward"] = RegularizedForward(other, forward.site)
+        vars(other)["forward"] = RegularizedForward(other, site)
         places[number] = parent, name, other
+
+
+def _regularized_site(module: nn.Module) -> Site | None:
+    """Return the site of a module's weight, or of its regularized forward; None if it has neither."""
+    for _, built in weight_modules(module):
+        site: Site = vars(built)["weight_site"]
+        return site
+    forward = vars(module).get("forward")
+    return forward.site if isinstance(forward, RegularizedForward) else None
 
 
 def bases_of(module: nn.Module | None) -> Iterator[nn.Module]:

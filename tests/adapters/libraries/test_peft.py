@@ -9,10 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from dropbench import InputError, regularize, sites, unregularize
+from dropbench.harness.models.regularize import bind
 from tests.adapters.test_contract import FAMILIES
 
 peft = pytest.importorskip("peft", reason="peft is not installed")
 TARGETS = ("linear2", "self_attn")
+pytestmark = pytest.mark.filterwarnings("ignore:regularize. weight-orthogonality")
 SPECS = ("hiddencut:ratio=0.5", "stochastic-depth:ratio=0.5", "layerdrop:ratio=0.5", "dropkey:ratio=0.5")
 
 
@@ -94,6 +96,25 @@ def test_a_map_that_was_replaced_is_an_error() -> None:
     model.get_submodule("layers.0").linear2 = nn.Linear(32, 16)
     with pytest.raises(InputError, match=r"^layers.0.linear2: it was replaced by a Linear since `regularize`"):
         train(model)
+
+
+@pytest.mark.parametrize("name", ["mixout", "sigma-reparam", "weight-orthogonality"])
+def test_weights_that_are_adapted_later_are_an_error(name: str) -> None:
+    model = adapt(regularize(encoder(), name, quiet=True), "linear2")
+    with pytest.raises(InputError, match=r"^layers.0.linear2: it was replaced by a Linear since `regularize`"):
+        train(model)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", ["mixout", "sigma-reparam", "weight-orthogonality"])
+def test_adapted_weights_are_refused(name: str, target: str) -> None:
+    report = bind(adapt(encoder(), target), name)
+    refused = {
+        site.name for site, reason in report.skipped if reason == "an adapter adds to its weight, which is frozen"
+    }
+    assert refused
+    assert all(target in path for path in refused)
+    assert not any("lora" in site.name for site in report.bound)
 
 
 class Container(nn.Module):
