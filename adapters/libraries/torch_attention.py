@@ -18,7 +18,7 @@ from dropbench.harness.interception.models import InterceptionPatch
 from dropbench.harness.models.adapter import (
     Adapter,
     Patch,
-    can_use_original_forward,
+    has_no_hooks,
     number_layers,
     patched_class,
 )
@@ -31,6 +31,9 @@ from dropbench.harness.regularizers.base import Site, SiteKind
 class RegularizedMultiheadAttention(nn.MultiheadAttention):
     """Every form of torch's multi-head attention: self and cross, batched or not, either order, any of its masks.
 
+    Torch's own forward with intercepted calls takes 1.03 to 1.15 times as long for a training step of
+    nn.TransformerEncoder with dropkey, and 1.1 to 1.2 times with drophead, whose dropped heads are not projected here.
+
     Weights returned in training are those before dropping, with gradients: they show what the model attends to, and do
     not change between random draws.
     """
@@ -40,8 +43,9 @@ class RegularizedMultiheadAttention(nn.MultiheadAttention):
     @property
     def _qkv_same_embed_dim(self) -> bool:
         # If this is true, torch's encoder layer bypasses this module in evaluation by one native call. This must not
-        # happen while hooks observe the attention, or if the regularizer is active in evaluation.
-        return bool(vars(self)["_qkv_same_embed_dim"]) and can_use_original_forward(self)
+        # happen while hooks observe the attention, or if the regularizer is active in evaluation. In training the layer
+        # calls it, and others ask, such as peft.
+        return bool(vars(self)["_qkv_same_embed_dim"]) and (self.training or has_no_hooks(self))
 
     def forward(
         self,
@@ -166,7 +170,7 @@ class TorchModels(Adapter):
 
 
 def _kind(model: nn.Module, path: str) -> SiteKind:
-    owner, _, name = path.rpartition(".")
+    owner, _, name = path.removesuffix(".base_layer").rpartition(".")  # an adapter may be around the module
     layer = model.get_submodule(owner)
     if isinstance(layer, nn.TransformerEncoderLayer):
         return "encoder-self"

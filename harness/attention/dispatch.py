@@ -17,7 +17,14 @@ from dropbench.harness.attention.gathered import gathered_attention, should_gath
 from dropbench.harness.attention.kernels.cpu_fused import FusedAttention
 from dropbench.harness.attention.kernels.triton_launch import TritonAttention, saved_bits_shape
 from dropbench.harness.attention.reference import eager
-from dropbench.harness.attention.reference.drop_masks import SPEC_SCHEMA, DropSpec, drop_mask, drop_nothing, unpack_spec
+from dropbench.harness.attention.reference.drop_masks import (
+    SPEC_SCHEMA,
+    DropSpec,
+    drop_mask,
+    drop_nothing,
+    number_as_tensor,
+    unpack_spec,
+)
 from dropbench.harness.attention.reference.sdpa import autocast, is_autocast_enabled
 from dropbench.harness.attention.reference.units import Rescale
 
@@ -41,9 +48,9 @@ def drop_attention(call: Call, spec: DropSpec, rescale: Rescale, ratio: float, *
     can_gather = backend == "cpu" and rescale == "renormalize" and not top and not _is_watched(q, k, v)
     if can_gather and should_gather(q, k, v, spec, mask, causal=causal):
         return gathered_attention(q, k, v, spec, mask=mask, scale=scale)
-    keep_scale = 1.0 / (1.0 - ratio) if rescale == "inverse" else None
-    options = backend, keep_scale, causal, scale, rescale == "detached", top
-    out, *_ = _attention(q, k, v, mask, *spec.flatten(), *options)
+    keep_scale = number_as_tensor(1.0 / (1.0 - ratio)) if rescale == "inverse" else None
+    options = backend, causal, scale, rescale == "detached", top
+    out, *_ = _attention(q, k, v, mask, keep_scale, *spec.flatten(), *options)
     return out
 
 
@@ -63,9 +70,9 @@ def attention_and_entropy(call: Call) -> tuple[Tensor, Tensor] | None:
         return None
     if select_backend(q, k, v, nothing, "detached", mask) != "cpu":  # which needs the same kernel
         return None
-    options = "cpu", None, causal, scale, False, 0
+    options = "cpu", causal, scale, False, 0
     values = torch.cat([v, k.detach()], dim=-1)
-    out, stats, _ = _attention(q, k, values, mask, *nothing.flatten(), *options)
+    out, stats, _ = _attention(q, k, values, mask, None, *nothing.flatten(), *options)
     out, mean_key = out.split((v.shape[-1], k.shape[-1]), dim=-1)
     row_max, row_scale = stats.detach()
     lse = torch.where(row_scale > 0.0, row_max - row_scale.log(), 0.0)
@@ -74,17 +81,19 @@ def attention_and_entropy(call: Call) -> tuple[Tensor, Tensor] | None:
 
 
 INPUTS_SCHEMA = (
-    f"Tensor q, Tensor k, Tensor v, Tensor? mask, {SPEC_SCHEMA}, "
-    "str backend, float? keep_scale, bool causal, float? scale, bool detached, SymInt top"
+    f"Tensor q, Tensor k, Tensor v, Tensor? mask, Tensor? keep_scale, {SPEC_SCHEMA}, "
+    "str backend, bool causal, float? scale, bool detached, SymInt top"
 )
 """Arguments of the forward and, after its own, of the backward operation; see `_kernel`."""
 TAGS = (torch.Tag.cudagraph_unsafe,)
 """The seed is a number on the CPU, so a CUDA graph would repeat the decisions of its capture."""
 
 
-def _kernel(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *arguments: Any) -> TritonAttention | FusedAttention:
-    *flat_spec, backend, keep_scale, causal, scale, detached, top = arguments
-    spec = unpack_spec(*flat_spec)
+def _kernel(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, factor: Tensor | None, *arguments: Any
+) -> TritonAttention | FusedAttention:
+    *flat_spec, backend, causal, scale, detached, top = arguments
+    spec, keep_scale = unpack_spec(*flat_spec), None if factor is None else float(factor)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     if backend == "triton":
         return TritonAttention(q, k, v, mask, spec, keep_scale, causal=causal, scale=scale)
@@ -99,13 +108,15 @@ def _forward(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
 
 
 @_forward.register_fake
-def _(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
-    *flat_spec, backend, keep_scale, causal, _, detached, _ = arguments
+def _(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, keep_scale: Tensor | None, *arguments: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    _, _, unit, *_, backend, causal, _, detached, _ = arguments
     batch, heads, seqlen_q, _ = q.shape
     out = q.new_empty(batch, seqlen_q, heads, v.shape[-1]).transpose(1, 2)
     stats = q.new_empty(batch, heads, seqlen_q, dtype=torch.float32)
     if backend == "triton":
-        saved = saved_bits_shape(q, k, mask, unpack_spec(*flat_spec), keep_scale, causal=causal)
+        saved = saved_bits_shape(q, k, mask, unit, inverse=keep_scale is not None, causal=causal)
         return out, stats, q.new_empty(saved, dtype=torch.int64)
     return out, stats.new_empty((4 if detached else 2, *stats.shape)), q.new_empty(0)
 
@@ -122,9 +133,9 @@ def _backward(d_out: Tensor, out: Tensor, lse: Tensor, saved: Tensor, *inputs: A
 @_backward.register_fake
 def _(
     d_out: Tensor, out: Tensor, lse: Tensor, saved: Tensor, q: Tensor, k: Tensor, v: Tensor,
-    mask: Tensor | None, *arguments: Any,
+    *arguments: Any,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    *_, backend, _, _, _, _, _ = arguments
+    *_, backend, _, _, _, _ = arguments
     if backend == "triton":
         dq, dk, dv = (torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in (q, k, v))
         return dq, dk, dv
@@ -132,13 +143,13 @@ def _(
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
-    q, k, v, mask, philox_seed, *ctx.constants = inputs
-    ctx.save_for_backward(*output, q, k, v, mask, philox_seed)
+    ctx.constants = inputs[7:]
+    ctx.save_for_backward(*output, *inputs[:7])
 
 
 def _differentiate(ctx: Any, d_out: Tensor, *_: Any) -> tuple[Any, ...]:
     grads = torch.ops.dropbench.drop_attention_backward(d_out, *ctx.saved_tensors, *ctx.constants)
-    return *grads, *(None,) * (2 + len(ctx.constants))
+    return *grads, *(None,) * (4 + len(ctx.constants))
 
 
 _forward.register_autograd(_differentiate, setup_context=_setup_context)
@@ -157,9 +168,9 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_out: Tensor, *_: Any) -> tuple[Any, ...]:
-        out, lse, saved, q, k, v, mask, philox_seed = ctx.saved_tensors
-        kernel = _kernel(q, k, v, mask, philox_seed, *ctx.constants)
-        return *kernel.backward(d_out, out, lse, saved), *(None,) * (2 + len(ctx.constants))
+        out, lse, saved, *tensors = ctx.saved_tensors
+        kernel = _kernel(*tensors, *ctx.constants)
+        return *kernel.backward(d_out, out, lse, saved), *(None,) * (4 + len(ctx.constants))
 
 
 def _attention(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:

@@ -29,7 +29,7 @@ def attention_calls(kind: Any) -> Calls | None:
     names: set[str] = set()
     multiplies = False
     for code in _reachable(kind):
-        names |= set(code.co_names)
+        names |= {*code.co_names, *code.co_freevars}
         multiplies = multiplies or any(
             step.opname == "BINARY_OP" and step.argrepr == "@" for step in dis.get_instructions(code)
         )

@@ -7,6 +7,7 @@ module, its model or its library changes.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from types import FunctionType
 from typing import Any, cast
@@ -24,6 +25,7 @@ from dropbench.harness.regularizers.base import Site
 
 SOFTMAX = (F.softmax, torch.softmax, Tensor.softmax)
 DROPOUT = (F.dropout, torch.dropout)
+PRODUCTS = (torch.matmul, torch.bmm, torch.einsum, Tensor.matmul, Tensor.bmm, Tensor.__matmul__, Tensor.__rmatmul__)
 MULTI_HEAD = FunctionType(
     F.multi_head_attention_forward.__code__,
     {**F.__dict__, "has_torch_function": lambda _: False},
@@ -43,19 +45,23 @@ class Interception(TorchFunctionMode):
         super().__init__()
         self.site, self.training, self.sinks = site, training, sinks
         self.weights: torch.Size | None = None
-        """The shape of the weights until something else than dropout is computed from them."""
+        """The shape of the weights until they multiply values: dropout in between is that of the weights."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func is F.scaled_dot_product_attention:
-            return self.attend(*args, **kwargs)
+            with _without_other_modes():
+                return self.attend(*args, **kwargs)
         if func in SOFTMAX and _is_over_keys(*args, **kwargs):
-            return self.softmax(*args, **kwargs)
+            with _without_other_modes():
+                return self.softmax(*args, **kwargs)
         if func is F.multi_head_attention_forward:
             with self:
                 return MULTI_HEAD(*args, **kwargs)
         if func in DROPOUT and self.weights is not None and args[0].shape == self.weights:
             return args[0]
+        if func in PRODUCTS:
+            self.weights = None
         # torch's compiler (2.13) cannot trace the method under a mode, but the function that it calls.
         return (torch.unflatten if func is Tensor.unflatten else func)(*args, **kwargs)
 
@@ -78,19 +84,32 @@ class Interception(TorchFunctionMode):
         out = attend(q, k, v, self.site, training=self.training, mask=mask, causal=is_causal, scale=scale)
         return layout.unfold(out)
 
-    def softmax(self, input: Tensor, dim: int = -1, _stacklevel: int = 3, dtype: torch.dtype | None = None) -> Tensor:
-        """Replace the softmax of logits (…, T, S); logits far below the maximum of their row are masked keys."""
+    def softmax(self, input: Tensor, dim: int = -1, *third: Any, dtype: torch.dtype | None = None, **_: Any) -> Tensor:
+        """Replace the softmax of logits (…, T, S); logits far below the maximum of their row are masked keys.
+
+        The third argument is the dtype, but another one in `torch.nn.functional.softmax`.
+        """
+        dtype = next((each for each in third if isinstance(each, torch.dtype)), dtype)
         logits = input if dtype is None else input.to(dtype)
+        if logits.dim() == 4 and logits.shape[1] != self.site.heads == logits.shape[2]:
+            weights = self.softmax(logits.transpose(1, 2)).transpose(1, 2).contiguous()  # Longformer: (B, T, H, S)
+            self.weights = weights.shape
+            return weights
         layout = Layout(logits.shape[:-2], self.site.heads)
         keys = layout.fold(logits[..., : logits.shape[-1] - self.sinks])
         allowed = allowed_keys(keys) | keys.isnan()  # NaN stays NaN
-        weights = layout.unfold(attend_weights(keys, self.site, training=self.training, mask=allowed))
+        weights = layout.unfold(attend_weights(keys, allowed, self.site, training=self.training))
         if self.sinks:  # they keep their share of the row
             share = logits.softmax(dim=-1)[..., -self.sinks :]
             weights = torch.cat([weights * (1.0 - share.sum(dim=-1, keepdim=True)), share], dim=-1)
         weights = weights.contiguous()
         self.weights = weights.shape
         return weights
+
+
+def _without_other_modes() -> AbstractContextManager[Any]:
+    """Hide our own calls of attention from the modes of modules around this one."""
+    return torch._C.DisableTorchFunction() if torch._C._len_torch_function_stack() else nullcontext()
 
 
 def _is_over_keys(input: Tensor, dim: int | None = None, *_: Any, **__: Any) -> bool:
@@ -122,7 +141,7 @@ class Intercepted(nn.Module):
         return result
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return _empty, (self.unpatched,), vars(self)
+        return _empty, (self.unpatched,), cast(Any, self).__getstate__()
 
 
 @cache

@@ -14,10 +14,18 @@ from torch.nn.utils import parametrize
 
 from dropbench.harness.registry import Registry
 from dropbench.harness.regularizers.base import Regularizer, Site, SiteKind
-from dropbench.harness.regularizers.output import SiteModule, WeightModule
+from dropbench.harness.regularizers.output import (
+    SiteModule,
+    WeightModule,
+    read_usual_keys,
+    weight_modules,
+    write_usual_keys,
+)
 
 CHILD = "regularization"
 """The name of a site's module among the children of the module that computes the site."""
+USUAL_KEYS = (write_usual_keys, read_usual_keys)
+"""The hooks of modules with weight modules."""
 ADAPTERS: Registry[type[Adapter]] = Registry("adapter", "a subclass of Adapter", lambda item: hasattr(item, "patches"))
 """The fact `library` is the package whose modules an adapter handles; an adapter is imported only for models that
 contain such modules.
@@ -168,6 +176,8 @@ def install(model: nn.Module, module: nn.Module, site: Site, regularizer: Regula
         names = list(module._parameters)
         vars(built).update(weight_site=site, following=names[names.index(site.parameter) + 1 :])
         parametrize.register_parametrization(module, site.parameter, built)
+        module.register_state_dict_post_hook(write_usual_keys)
+        module.register_load_state_dict_pre_hook(read_usual_keys)
     else:
         module.add_module(CHILD, built)
     site.module = built
@@ -179,15 +189,15 @@ def uninstall_weights(model: nn.Module) -> None:
     This restores classes, by which adapters recognize modules.
     """
     for module in list(model.modules()):
-        for name, chain in list(getattr(module, "parametrizations", {}).items()):
-            built = chain[0]
-            if isinstance(built, WeightModule):
-                own: Any = type(module)  # copies of the module share its class, which the removal changes
-                module.__class__ = type(own.__name__, own.__bases__, dict(vars(own)))
-                parametrize.remove_parametrizations(module, name, leave_parametrized=False)
-                following = vars(built)["following"]
-                for other in following:  # a dictionary keeps the order of insertion
-                    module._parameters[other] = module._parameters.pop(other)
+        for name, built in weight_modules(module):
+            own: Any = type(module)  # copies of the module share its class, which the removal changes
+            module.__class__ = type(own.__name__, own.__bases__, dict(vars(own)))
+            parametrize.remove_parametrizations(module, name, leave_parametrized=False)
+            for other in vars(built)["following"]:  # a dictionary keeps the order of insertion
+                module._parameters[other] = module._parameters.pop(other)
+            for hooks in (module._state_dict_hooks, module._load_state_dict_pre_hooks):
+                for key in [key for key, hook in hooks.items() if getattr(hook, "hook", hook) in USUAL_KEYS]:
+                    del hooks[key]
 
 
 def uninstall(module: nn.Module, site: Site) -> None:

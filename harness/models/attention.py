@@ -61,8 +61,7 @@ def attend(
     mask = sdpa.fit_mask(mask, q.dtype)
     if site.masked_keys is not None and not training:
         mask = sdpa.with_allowed(mask, ~site.masked_keys[:, None, None, :])
-    if site.reach is not None and (training or site.reach.in_evaluation) and not torch.compiler.is_compiling():
-        site.reach.note_call(site.name)
+    _note_call(site, training=training)
     regularizer = site.regularizer if site.ratio > 0.0 else None
     if not k.shape[-2]:  # without keys nothing is masked or dropped: the output is 0
         mask, causal, regularizer = None, False, None
@@ -113,10 +112,11 @@ def attend_logits(
     return attend(logits, keys, v, site, training=training, mask=mask, causal=causal, scale=1.0)
 
 
-def attend_weights(
-    logits: Tensor, site: Site, *, training: bool, mask: Tensor | None = None, causal: bool = False
-) -> Tensor:
-    """Return the weights (B, H, T, S) with which `attend_logits` attends, as the output for unit vectors as values.
+def attend_weights(logits: Tensor, mask: Tensor, site: Site, *, training: bool) -> Tensor:
+    """Return the weights (B, H, T, S) with which `attend_logits` attends, for a module that multiplies values itself.
+
+    They are the output for unit vectors as values, unless the regularizer computes them directly. `logits` are scaled,
+    and `mask` is boolean, True where a query may attend; forbidden pairs may have any logit.
 
     Raises:
         InputError: a regularizer of the site needs the values.
@@ -127,7 +127,21 @@ def attend_weights(
                 f"{site.name} computes a softmax, and {type(part.regularizer).__name__} needs values: call SDPA there"
                 f" (transformers: `model.set_attn_implementation('sdpa')`) or exclude the site"
             )
+    if training and site.probe is None and site.module is None:
+        exact = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        if site.regularizer is not None and site.ratio > 0.0:
+            weights = site.regularizer.weights(exact, mask, site)
+        else:
+            weights = sdpa.masked_softmax(sdpa.mask_logits(exact, mask))
+        if weights is not None:
+            _note_call(site, training=True)
+            return weights.to(logits.dtype)
     unit = torch.eye(logits.shape[-1], dtype=logits.dtype, device=logits.device)
     values = unit.expand(*logits.shape[:-2], -1, -1)
-    fit = logits if mask is None else logits.masked_fill(~mask, 0.0)
-    return attend_logits(fit, values, site, training=training, mask=mask, causal=causal)
+    return attend_logits(logits.masked_fill(~mask, 0.0), values, site, training=training, mask=mask)
+
+
+def _note_call(site: Site, *, training: bool) -> None:
+    """Count a call, for the warning of sites that have none."""
+    if site.reach is not None and (training or site.reach.in_evaluation) and not torch.compiler.is_compiling():
+        site.reach.note_call(site.name)

@@ -1,8 +1,8 @@
 """The sites besides attention of any supported model: its layers, their outputs and weights, embeddings and tokens.
 
 They follow from the model's attention modules. A layer is the innermost item of a stack that contains attention and
-weight matrices besides it. The last linear map of a layer is the output of its feed-forward network; a mixture of
-experts has none and is a feed-forward network as a whole.
+weight matrices besides it; a model without a stack may be a layer itself. The last linear map of a layer is the output
+of its feed-forward network; a mixture of experts has none and is a feed-forward network as a whole.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any, get_args
 
 from torch import nn
 
-from dropbench.harness.models.adapter import Patch, parents_of
-from dropbench.harness.models.forward_patch import ForwardPatch, WeightPatch
+from dropbench.harness.models.adapter import Patch, attention_width, parents_of
+from dropbench.harness.models.forward_patch import ForwardPatch, WeightPatch, bases_of
 from dropbench.harness.regularizers.base import AttentionKind, Site, SiteKind
 
 STACKS = (nn.ModuleList, nn.Sequential)
@@ -43,7 +43,7 @@ def block_patches(model: nn.Module, patches: Sequence[Patch]) -> Iterator[Patch]
     for number, ((path, inside), stack) in enumerate(zip(blocks.items(), stacks, strict=True)):
         layer, depth = stacks[:number].count(stack), stacks.count(stack)
         yield from _patches_of(model, path, inside, names, layer, depth, present)
-    yield from _inputs(model, list(blocks), attention, present)
+    yield from _inputs(model, [path for path in blocks if path], attention, present)
 
 
 def _patches_of(
@@ -59,7 +59,6 @@ def _patches_of(
 
     axis = _batch_axis(model, block, names[id(attention[0].module)])
     yield ForwardPatch(module, site(block, "layer", batch_axis=axis))
-    linear = {f"{block}.{path}": child for path, child in module.named_modules() if _is_linear(child)}
     inside = [names[id(patch.module)] for patch in attention]
     maps = _outermost_maps(block, module)
     outside = {path: child for path, child in maps.items() if not _below(path, inside)}
@@ -75,17 +74,21 @@ def _patches_of(
     if ("feed-forward", block) not in present and following:
         path, child = following[-1]
         yield ForwardPatch(child, site(path, "feed-forward", _out_features(child), batch_axis=axis))
-    for path, child in linear.items():
+    for path, child in maps.items():
         matrix = site(path, "weight", input_axis=1 if isinstance(child, nn.Linear) else 0)
-        yield WeightPatch(child, matrix, refusal=_weight_refusal(child, "weight"))
-    for path, child in module.named_modules():
+        yield WeightPatch(child, matrix, refusal=_weight_refusal(child, path, "weight"))
+    for path, child in module.named_modules(prefix=block):
         if isinstance(child, nn.MultiheadAttention) and child.in_proj_weight is not None:
-            matrix = site(f"{block}.{path}", "weight", parameter="in_proj_weight")
-            yield WeightPatch(child, matrix, refusal=_weight_refusal(child, "in_proj_weight"))
+            matrix = site(path, "weight", parameter="in_proj_weight")
+            yield WeightPatch(child, matrix, refusal=_weight_refusal(child, path, "in_proj_weight"))
 
 
-def _weight_refusal(module: nn.Module, name: str) -> str | None:
-    """Refuse a matrix that is no parameter, but computed from others."""
+def _weight_refusal(module: nn.Module, path: str, name: str) -> str | None:
+    """Refuse a matrix that an adapter adds to, that is sharded, or that is no parameter, but computed from others."""
+    if path.endswith(".base_layer") or any(bases_of(module)):
+        return "an adapter adds to its weight, which is frozen"
+    if hasattr(module._parameters.get(name), "device_mesh"):  # a DTensor, whose import takes a second
+        return f"its {name} is sharded: call `regularize` before FSDP"
     return None if name in module._parameters else f"its {name} is computed, as by weight_norm or pruning"
 
 
@@ -94,9 +97,11 @@ def _inputs(model: nn.Module, blocks: list[str], attention: Sequence[Patch], pre
 
     Tokens may be left out only if all layers attend to the whole sequence, as in a ViT.
     """
-    for network in dict.fromkeys(_network_of(model, path) for path in blocks):
-        inside = [patch.site for patch in attention if any(_below(patch.site.name, [path]) for path in blocks
-                  if _network_of(model, path) == network)]  # fmt: skip
+    networks: dict[str, list[str]] = {}
+    for path in blocks:
+        networks.setdefault(_network_of(model, path), []).append(path)
+    for network, own in networks.items():
+        inside = [patch.site for patch in attention if _below(patch.site.name, own)]
         first = inside[0]
         windows = any(_has_windows(model.get_submodule(site.name)) for site in inside)
         if first.grid is not None and (windows or any(site.kind != "encoder-self" for site in inside)):
@@ -130,7 +135,7 @@ def _entry(model: nn.Module, network: str, blocks: Sequence[str]) -> tuple[str, 
 
 def _with_weights(path: str, layer: nn.Module, attention: Sequence[str]) -> list[tuple[str, nn.Module]]:
     """Return the modules directly below a layer that have weight matrices and no attention."""
-    named = [(f"{path}.{name}", child) for name, child in layer.named_children()]
+    named = [(f"{path}.{name}".lstrip("."), child) for name, child in layer.named_children()]
     with_weights = [(name, child) for name, child in named if any(each.dim() > 1 for each in child.parameters())]
     return [(name, child) for name, child in with_weights if not any(_below(inner, [name]) for inner in attention)]
 
@@ -141,18 +146,21 @@ def _has_windows(module: nn.Module) -> bool:
 
 
 def _outermost_maps(block: str, module: nn.Module) -> dict[str, nn.Module]:
-    """Return the linear maps of a layer by path; one that an adapter such as LoRA wraps is the wrapper."""
+    """Return the linear maps of a layer by path; of one that an adapter such as LoRA wraps, the wrapper alone."""
     maps: dict[str, nn.Module] = {}
+    adapters: list[str] = []
     for path, child in module.named_modules(prefix=block):
-        if (_is_linear(child) or wraps_linear(child)) and not _below(path, list(maps)):
+        if any(bases_of(child)):
+            adapters.append(path)
+        own = any(path.startswith(f"{each}.") and not _below(path, [f"{each}.base_layer"]) for each in adapters)
+        if (_is_linear(child) or wraps_linear(child)) and not own and not _below(path, list(maps)):
             maps[path] = child
     return maps
 
 
 def wraps_linear(module: nn.Module) -> bool:
     """Return whether a module adds to the output of a linear map, as those of peft do."""
-    base = getattr(module, "base_layer", None)
-    return isinstance(base, nn.Module) and (_is_linear(base) or wraps_linear(base))
+    return any(map(_is_linear, bases_of(module)))
 
 
 def _is_linear(module: nn.Module) -> bool:
@@ -195,7 +203,19 @@ def _block_path(model: nn.Module, path: str, attention: Sequence[str]) -> str | 
         matrices = [f"{parent}.{name}" for name, parameter in module.named_parameters() if parameter.dim() > 1]
         if any(not _below(name, attention) for name in matrices):
             return parent
-    return None
+    return "" if _is_layer(model, attention) else None
+
+
+def _is_layer(model: nn.Module, attention: Sequence[str]) -> bool:
+    """Return whether a model is one layer: outside stacks, its last linear map returns what attention takes."""
+    stacks = [path for path, module in model.named_modules() if isinstance(module, STACKS)]
+    if "" in attention or any(_below(path, stacks) for path in attention):
+        return False
+    outside = [module for path, module in model.named_modules() if not _below(path, attention)]
+    maps = [module for path, module in _outermost_maps("", model).items() if not _below(path, attention)]
+    widths = {attention_width(model.get_submodule(path)) for path in attention} - {None}
+    embeds = any(isinstance(module, nn.Embedding) for module in outside)
+    return bool(maps) and _out_features(maps[-1]) in widths and not embeds
 
 
 def _layer_path(model: nn.Module, path: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from dropbench.harness.errors import InputError
 from dropbench.harness.models.adapter import Patch
 from dropbench.harness.regularizers.base import Regularizer, Site
-from dropbench.harness.regularizers.output import regularized_output
+from dropbench.harness.regularizers.output import regularized_output, weight_modules
 
 
 class RegularizedForward:
@@ -94,45 +95,74 @@ class ForwardPatch(Patch):
 
 
 PLACES = "regularized_places"
-"""The attribute of a model that holds where the modules with a regularized forward are: (parent, name, module)."""
+"""The attribute of a model that holds where its modules with a regularized forward or weight are: their parent, name
+and themselves."""
 
 
 def follow_wrappers(model: nn.Module) -> None:
-    """Have the sites of a model follow modules that are wrapped later, as peft wraps linear maps."""
-    patched = [module for module in model.modules() if isinstance(vars(module).get("forward"), RegularizedForward)]
+    """Have the sites of a model follow modules that are adapted later, as by peft."""
+    patched = {id(module) for module in model.modules() if _regularized_site(module) is not None}
     if not patched and PLACES not in vars(model):
         return
     vars(model)[PLACES] = [
         (parent, name, child) for parent in model.modules() for name, child in parent.named_children()
-        if any(child is module for module in patched)
+        if id(child) in patched
     ]  # fmt: skip
     if not any(hook is move_sites for hook in model._forward_pre_hooks.values()):
         model.register_forward_pre_hook(move_sites)
 
 
 def move_sites(model: nn.Module, inputs: Any) -> None:
-    """Move the site of a module that was wrapped since `regularize` to its wrapper; called before each forward pass.
+    """Move the sites of maps that were adapted, or merged, since `regularize`; called before each forward pass."""
+    if any(parent._modules.get(name) is not module for parent, name, module in vars(model)[PLACES]):
+        _move_sites(vars(model)[PLACES])
+
+
+@torch.compiler.disable(  # type: ignore[untyped-decorator]
+    reason="adapters were added since `regularize`: call the model once before compiling it"
+)
+def _move_sites(places: list[tuple[nn.Module, str, nn.Module]]) -> None:
+    """Move the sites of modules to those that replaced them; one in a container, as of FSDP, stays where it is.
 
     Raises:
-        InputError: a module was replaced, or its site has a module of its own.
+        InputError: the other module is neither an adapter of the site's nor adapted by it, or the site has a module of
+            its own.
     """
-    if torch.compiler.is_compiling():
-        return
-    places = vars(model)[PLACES]
-    for number, (parent, name, child) in enumerate(places):
-        wrapper = parent._modules.get(name)
-        forward = vars(child).get("forward")
-        if wrapper is child or not isinstance(forward, RegularizedForward):
+    for number, (parent, name, module) in enumerate(places):
+        other, site = parent._modules.get(name), _regularized_site(module)
+        if other is module or site is None:
             continue
-        if wrapper is None or not any(inner is child for inner in wrapper.modules()) or forward.site.module is not None:
+        related = any(base is module for base in bases_of(other)) or any(base is other for base in bases_of(module))
+        owners = [] if related or other is None else [each for each in other.modules() if module in each.children()]
+        if owners:
+            key = next(key for key, child in owners[0].named_children() if child is module)
+            places[number] = owners[0], key, module
+            continue
+        if other is None or not related or site.module is not None:
             raise InputError(
-                f"{forward.site.name}: it was replaced by a {type(wrapper).__name__} since `regularize`: call"
-                " `regularize` again"
+                f"{site.name}: it was replaced by a {type(other).__name__} since `regularize`: call `regularize` again"
             )
-        del vars(child)["forward"]
-        vars(wrapper)[ForwardPatch.slot] = vars(child).pop(ForwardPatch.slot)
-        vars(wrapper)["forward"] = RegularizedForward(wrapper, forward.site)
-        places[number] = parent, name, wrapper
+        del vars(module)["forward"]
+        vars(other)[ForwardPatch.slot] = vars(module).pop(ForwardPatch.slot)
+        vars(other)["forward"] = RegularizedForward(other, site)
+        places[number] = parent, name, other
+
+
+def _regularized_site(module: nn.Module) -> Site | None:
+    """Return the site of a module's weight, or of its regularized forward; None if it has neither."""
+    for _, built in weight_modules(module):
+        site: Site = vars(built)["weight_site"]
+        return site
+    forward = vars(module).get("forward")
+    return forward.site if isinstance(forward, RegularizedForward) else None
+
+
+def bases_of(module: nn.Module | None) -> Iterator[nn.Module]:
+    """Yield the modules to whose output an adapter, such as those of peft, adds: its base, and the base of that."""
+    base = getattr(module, "base_layer", None)
+    if isinstance(base, nn.Module):
+        yield base
+        yield from bases_of(base)
 
 
 def stop_following(model: nn.Module) -> None:

@@ -6,6 +6,7 @@ import re
 import warnings
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from itertools import compress
 from typing import Any, Literal, TypeVar, get_args
 
 from torch import nn
@@ -77,7 +78,8 @@ def regularize(
         InputError: a name is unknown, a parameter is invalid, or the model has no attention that can be regularized.
 
     Warns:
-        UserWarning: the regularizer changes the loss, which `training_loss` computes; in training, sites do not attend.
+        UserWarning: the regularizer changes the loss, which `training_loss` computes, or depends on the step, which
+            `set_progress` or `training_loss` sets; in training, sites do not attend.
     """
     report = bind(model, regularizer, schedule=schedule, include=include, exclude=exclude, kinds=kinds, **params)
     if unreached == "warn":
@@ -86,11 +88,18 @@ def regularize(
             site.reach = reach if site.kind in ATTENTION_KINDS else None
     if not quiet:
         print(report)
+    regularizer_name = report.title.partition(":")[0]
     if report.regularizer.has_objective:
         vars(model)[OBJECTIVE] = report.regularizer
         warnings.warn(
-            f"regularize: {report.title.partition(':')[0]} changes the loss: in a training loop of your own, compute it"
+            f"regularize: {regularizer_name} changes the loss: in a training loop of your own, compute it"
             " by `dropbench.training_loss(model, forward, batch)`; otherwise it does nothing",
+            stacklevel=2,
+        )
+    if report.regularizer.changes_over_steps:
+        warnings.warn(
+            f"regularize: {regularizer_name} changes over steps: in a training loop of your own, call"
+            " `dropbench.set_progress(model, step / steps)` before every step; otherwise it stays as at the first step",
             stacklevel=2,
         )
     return model
@@ -133,8 +142,9 @@ def bind(
     for patch in patches:
         if patch.site.width is None and patch.site.kind in ATTENTION_KINDS:
             patch.site.width = adapter.attention_width(patch.module)
-    unconcerned = [patch for patch in patches if patch.slot != "site" and patch.site.kind not in built.sites]
-    patches = [patch for patch in patches if patch not in unconcerned]  # only regularizers that act there report them
+    concerned = [patch.slot == "site" or patch.site.kind in built.sites for patch in patches]
+    unconcerned = [patch for patch, is_concerned in zip(patches, concerned, strict=True) if not is_concerned]
+    patches = list(compress(patches, concerned))  # only regularizers that act there report the others
     reasons = [_skip_reason(patch, built, include, exclude, kinds) for patch in patches]
     bound = [patch for patch, reason in zip(patches, reasons, strict=True) if reason is None]
     skipped = [(patch, reason) for patch, reason in zip(patches, reasons, strict=True) if reason is not None]

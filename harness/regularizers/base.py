@@ -289,6 +289,14 @@ class Regularizer(FiniteModel, ABC):
         samples = (self.attend(replace(call, v=unit), site) for _ in range(site.mc_samples))
         return sum(samples, start=torch.zeros((), dtype=dtype, device=device)) / site.mc_samples
 
+    def weights(self, logits: Tensor, mask: Tensor, site: Site) -> Tensor | None:
+        """Return the weights (B, H, T, S) with which `attend` attends in training, where a module asks for them alone.
+
+        `logits` (B, H, T, S) are scaled, at least in float32; `mask` is boolean. None: `attend` computes them, as the
+        output for unit vectors as values, which takes S / d times as long as attention.
+        """
+        return None
+
     def attend_fused(self, call: Call, site: Site) -> Tensor | None:
         """Compute `attend` by faster kernels: with the same random numbers the same function. It is called first.
 

@@ -109,6 +109,16 @@ class UnitDrop(AttentionDrop):
 
         return drop_attention(call, self._sample_spec(call.k.shape[-2], site), self.rescale, site.ratio)
 
+    def weights(self, logits: Tensor, mask: Tensor, site: Site) -> Tensor | None:
+        """Compute `Regularizer.weights` by the softmax alone, unless a subclass changes what is dropped."""
+        if not self._is_unchanged() or type(self).attend_fused is not UnitDrop.attend_fused:
+            return None
+        from dropbench.harness.attention.reference.eager import drop_weights  # which needs torch
+
+        batch, heads, rows, keys = logits.shape
+        keep_mask = ~self.sample_drop_mask((batch, heads, rows, keys), site, logits.device)
+        return drop_weights(logits, keep_mask, self.rescale, site.ratio, mask=mask)
+
     def expected_weights(self, call: Call, site: Site) -> Tensor:
         """Compute `Regularizer.expected_weights` by two matrix products for all rows and samples.
 

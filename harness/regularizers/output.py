@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor, nn
 
 from dropbench.harness.errors import InputError
@@ -54,9 +55,66 @@ class WeightModule(nn.Module, ABC):
     def forward(self, weight: Tensor) -> Tensor:
         """Return the weight to use, in the shape of the parameter (out, in)."""
 
+    @torch.no_grad()
+    def in_evaluation(self, weight: Tensor) -> Tensor:
+        """Return the weight that evaluation uses; the parameter itself if it does not change."""
+        training = self.training
+        self.eval()
+        try:
+            effective: Tensor = self(weight)
+        finally:
+            self.train(training)
+        return effective
+
     def penalty(self, step: int) -> Tensor | None:
         """Return the scalar to add to the loss at optimizer step `step` (from 0); None: nothing."""
         return None
+
+
+def weight_modules(module: nn.Module) -> list[tuple[str, WeightModule]]:
+    """Return the weight modules of one module, each with the name of its parameter."""
+    chains: Any = getattr(module, "parametrizations", {})
+    return [(name, chain[0]) for name, chain in chains.items() if isinstance(chain[0], WeightModule)]
+
+
+def write_usual_keys(module: nn.Module, state: dict[str, Any], prefix: str, local_metadata: Any) -> None:
+    """Have `state_dict` write weights under their usual keys, as evaluation uses them; a hook of `state_dict`.
+
+    What training needs to continue has keys of its own: the state of the weight module, and the parameter if it is
+    another one than the weight.
+    """
+    for name, built in weight_modules(module):
+        own = {key: state.pop(key) for key in [key for key in state if key.startswith(prefix)]}
+        raw = f"{prefix}parametrizations.{name}.original"
+        parameter = own[raw]
+        weight = built.in_evaluation(parameter)
+        weight = own.pop(raw) if weight is parameter else weight
+        followers = {prefix + other for other in vars(built)["following"]}
+        first = next((key for key in own if key in followers or "." in key.removeprefix(prefix)), None)
+        for key, value in own.items():
+            if key == first:
+                state[prefix + name] = weight
+            state[key] = value
+        state.setdefault(prefix + name, weight)
+
+
+def read_usual_keys(module: nn.Module, state: dict[str, Any], prefix: str, *unused: Any) -> None:
+    """Have `load_state_dict` accept what `write_usual_keys` writes, and weights of a model without weight modules.
+
+    With the latter, the weight module starts anew, as `regularize` does.
+    """
+    for name, built in weight_modules(module):
+        place = f"{prefix}parametrizations.{name}."
+        weight = state.pop(prefix + name, None)
+        if weight is None or f"{place}original" in state:
+            continue
+        state[f"{place}original"] = weight
+        if built.state_dict(prefix=f"{place}0.").keys() - state.keys():
+            chains: Any = module.parametrizations
+            parameter, start = chains[name].original, getattr(built, "right_inverse", None)
+            if start is not None and weight.shape == parameter.shape:
+                start(weight.to(parameter))
+            state.update(built.state_dict(prefix=f"{place}0."))
 
 
 class SiteModules(SiteModule):

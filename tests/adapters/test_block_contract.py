@@ -14,7 +14,7 @@ import torch
 from pydantic import PrivateAttr
 from torch import Tensor, nn
 
-from dropbench import InputError, Site, unregularize
+from dropbench import InputError, Site, regularize, unregularize
 from dropbench.harness.models.regularize import bind
 from dropbench.harness.models.sites import ATTENTION_KINDS, sites
 from dropbench.harness.regularizers import REGULARIZERS
@@ -258,3 +258,25 @@ def test_an_excluded_output_leaves_the_attention_of_its_module_regularized(famil
     } or family.name in IN_WINDOWS
     active = [site for site in sites(model) if site.kind in ATTENTION_KINDS and site.ratio > 0]
     assert Counter(site.kind for site in active) == Counter(family.sites)
+
+
+def test_a_model_that_is_one_layer_has_the_sites_of_a_layer() -> None:
+    model = nn.TransformerDecoderLayer(8, 2, 16, dropout=0.0)
+    kinds = {spec: [site.kind for site in bind(model, spec).bound] for spec in ("layerdrop", "stochastic-depth")}
+    assert kinds == {
+        "layerdrop": ["layer"],
+        "stochastic-depth": ["attention-output", "attention-output", "feed-forward"],
+    }
+    assert len(bind(model, "mixout").bound) == 6
+    with_head = nn.ModuleDict({"attention": nn.MultiheadAttention(8, 2), "head": nn.Linear(8, 3)})
+    with pytest.raises(InputError, match="it acts on layer, for which the model has no site"):
+        bind(with_head, "layerdrop")
+
+
+def test_weights_under_autocast_keep_the_type_of_their_buffers() -> None:
+    model = regularize(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), "sigma-reparam", quiet=True)
+    x = torch.randn(2, 5, 8)
+    with torch.autocast("cpu", torch.bfloat16):
+        model(x).sum().backward()
+    assert {buffer.dtype for buffer in model.buffers()} == {torch.float32}
+    assert model(x).isfinite().all()

@@ -13,9 +13,11 @@ from torch import Tensor, nn
 from dropbench import REGULARIZERS, AttentionDrop, InputError, Site, regularize, sites, unregularize
 from dropbench.adapters.text.text_transformer import build_text_transformer
 from dropbench.harness.errors import UnsuitableError
+from dropbench.harness.models.attention import attend_weights
 from dropbench.harness.models.regularize import bind
 from dropbench.harness.models.sites import watch
 from dropbench.harness.reach import PASSES
+from dropbench.harness.regularizers.schedules import SCHEDULES
 from dropbench.harness.regularizers.spec import build_regularizer
 
 drop = partial(regularize, regularizer="dropkey", ratio=0.5, quiet=True)
@@ -278,3 +280,61 @@ def test_a_subclass_of_multi_head_attention_is_regularized_whole_in_a_graph() ->
     torch.manual_seed(0)
     torch.testing.assert_close(compiled(X), dropped)
     assert not torch.allclose(dropped, plain)
+
+
+@pytest.mark.parametrize("rescale", ["renormalize", "inverse", "detached"])
+@pytest.mark.parametrize("unit", ["element", "column"])
+def test_weights_alone_are_those_that_attend(rescale: str, unit: str) -> None:
+    logits = torch.randn(2, 3, 4, 6, dtype=torch.float64, requires_grad=True)
+    mask = torch.rand(2, 1, 4, 6) > 0.3
+    mask[0, 0, 0] = False
+    site = Site("", "encoder-self", 0, 1, 3, weights_only=True)
+    built = build_regularizer("dropattention-c", ratio=0.4, rescale=rescale, unit=unit)
+    built.bind_to(site, SCHEDULES.get("constant"))
+    results = []
+    for probe in (None, lambda *_: None):  # with a probe, they are the output for unit vectors
+        site.probe = probe
+        torch.manual_seed(0)
+        weights = attend_weights(logits.masked_fill(~mask, -1e9), mask.expand(2, 3, 4, 6), site, training=True)
+        (gradient,) = torch.autograd.grad(weights.square().sum(), logits)
+        results.append((weights, gradient))
+    torch.testing.assert_close(*results)
+    assert (results[0][0] == 0).sum() > (~mask).sum() * 3
+
+
+class Around(nn.Module):
+    """Attends, and has a module that attends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = EightLines()
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.inner(x)
+        return x + nn.functional.scaled_dot_product_attention(x, x, x)
+
+
+@pytest.mark.parametrize("wrap", [lambda module: module, partial(torch.compile, backend="aot_eager", fullgraph=True)])
+def test_a_module_around_another_has_calls_of_its_own(wrap: Any) -> None:
+    model = Around().train()
+    report = bind(model, "dropkey", ratio=0.5)
+    assert [site.name for site in report.bound] == ["", "inner"]
+    recorded: list[str] = []
+    with watch(model, lambda site, _: recorded.append(site.name)):
+        model(X)
+    assert recorded == ["inner", ""]
+    bind(model, "none")
+    assert torch.equal(wrap(model)(X), wrap(model)(X))
+
+
+@pytest.mark.parametrize("softmax", [partial(torch.softmax, dim=-1), lambda x: torch.softmax(x, 2, torch.float64)])
+def test_dropout_of_an_output_is_not_that_of_weights(softmax: Any) -> None:
+    class Square(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            self.seen = nn.functional.dropout(softmax(x @ x.mT), 0.5, self.training)
+            return nn.functional.dropout((self.seen.to(x.dtype) @ x), 0.5, self.training)
+
+    model, x = Square().train(), torch.randn(2, 8, 8)
+    bind(model, "none")
+    assert (model(x) == 0).any()
+    torch.testing.assert_close(model.seen, softmax(x @ x.mT))

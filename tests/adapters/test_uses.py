@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations, prune
 
-from dropbench import regularize, sites, unregularize
+from dropbench import regularize, sites, training_loss, unregularize
 from dropbench.harness.models.regularize import bind
 from dropbench.harness.models.sites import watch
 from tests.adapters.families import Family
@@ -58,6 +58,22 @@ def test_compilation_to_one_graph(family: Family) -> None:
     inputs = family.inputs()
     assert torch.equal(family.run(compiled, inputs), family.run(model, inputs))
     torch.compiler.reset()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:regularize. .* changes over steps")
+@pytest.mark.parametrize("name", ["dropkey", "dropout", "drophead", "logit-noise", "attention-entropy", "mixout"])
+def test_a_schedule_over_steps_compiles_a_model_twice(name: str) -> None:
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    model = regularize(encoder(), name, over="increasing@1", quiet=True)
+    compiled: Any = torch.compile(model, backend="aot_eager")
+    for step in range(5):
+        loss = training_loss(
+            model, lambda batch: (compiled(batch).sum(), batch), torch.ones(2, 5, 8), step=step, progress=step / 5
+        )
+        loss.backward()
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 2
 
 
 def encoder() -> nn.TransformerEncoder:

@@ -45,7 +45,8 @@ def test_it_changes_training_alone_and_follows_its_schedule(file: str, plugins: 
     images = torch.rand(4, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     torch.manual_seed(0)
     plain = MODELS.get("vit-digits")("vit-digits", {}, **MODELS.entry("vit-digits").facts["sample"])
-    model = regularize(copy.deepcopy(plain), plugins[file], over="late@0.5", quiet=True)
+    with pytest.warns(UserWarning, match="changes over steps"):
+        model = regularize(copy.deepcopy(plain), plugins[file], over="late@0.5", quiet=True)
     for progress, equal in ((0.0, True), (0.5, False)):
         set_progress(model, progress)
         outputs = []

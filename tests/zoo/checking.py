@@ -20,7 +20,7 @@ Run = Callable[[nn.Module], Any]
 
 @dataclass
 class Verdict:
-    """What was found for one model.
+    """The findings for one model.
 
     Attributes:
         attends: the number of modules that attend, by the independent count.

@@ -76,7 +76,7 @@ def unsupported_reason(q: Tensor, v: Tensor, spec: DropSpec) -> str | None:
 
 
 def saved_bits_shape(
-    q: Tensor, k: Tensor, mask: Tensor | None, spec: DropSpec, keep_scale: float | None, *, causal: bool
+    q: Tensor, k: Tensor, mask: Tensor | None, unit: str, *, inverse: bool, causal: bool
 ) -> tuple[int, int, int]:
     """Return the shape of the bits that the forward pass saves for the backward pass: (heads, 64-bit words, rows).
 
@@ -84,10 +84,8 @@ def saved_bits_shape(
     at a time, see `MAX_BITS`; the backward pass makes them again.
     """
     num_heads, words, rows = q.shape[0] * q.shape[1], _padded(k.shape[2]) // 64, _padded(q.shape[2])
-    rows_share_mask = keep_scale is not None or not (
-        causal or (mask is not None and mask.dim() > 1 and mask.shape[-2] > 1)
-    )
-    if spec.unit == "column" and rows_share_mask:
+    rows_share_mask = inverse or not (causal or (mask is not None and mask.dim() > 1 and mask.shape[-2] > 1))
+    if unit == "column" and rows_share_mask:
         rows = 1
     return num_heads if 8 * num_heads * words * rows <= _max_bits(q) else 0, words, rows
 
@@ -128,7 +126,7 @@ class TritonAttention:
                 self.mask_row_max = mask.amax(dim=-1).expand(shape[:3])
                 self.mask_strides = *self.mask.stride(), *self.mask_row_max.stride()
         self.masked_logits = MASKED_LOGIT_GAP, masked_logit_max
-        self.saved_shape = saved_bits_shape(q, k, mask, spec, keep_scale, causal=causal)
+        self.saved_shape = saved_bits_shape(q, k, mask, spec.unit, inverse=keep_scale is not None, causal=causal)
         _, self.row_words, self.stored_rows = self.saved_shape
         self.scalars = *shape[1:], q.shape[3], v.shape[3], float(scale), keep_scale or 1.0
         block_d, block_dv = (max(16, 1 << (size - 1).bit_length()) for size in (q.shape[3], v.shape[3]))

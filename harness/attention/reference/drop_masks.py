@@ -25,10 +25,13 @@ UNITS: tuple[Unit, ...] = get_args(Unit)
 """All kernels number the units by their index here."""
 
 SPEC_SCHEMA = (
-    "Tensor philox_seed, str unit, float start_prob, SymInt window, SymInt[] grid, SymInt num_prefix_tokens, "
+    "Tensor philox_seed, Tensor start_prob, str unit, SymInt window, SymInt[] grid, SymInt num_prefix_tokens, "
     "SymInt stream"
 )
-"""Arguments that represent a `DropSpec` in a torch custom operation: the result of `DropSpec.flatten`."""
+"""Arguments that represent a `DropSpec` in a torch custom operation: the result of `DropSpec.flatten`.
+
+The probability is a tensor: for each value of a number, torch.compile would compile the model again.
+"""
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,13 @@ class DropSpec:
     def flatten(self) -> tuple[Any, ...]:
         """Return the arguments of `SPEC_SCHEMA`."""
         seed, grid = self.philox_seed, list(self.grid or ())
-        return seed, self.unit, self.start_prob, self.window, grid, self.num_prefix_tokens, self.stream
+        probability = number_as_tensor(self.start_prob)
+        return seed, probability, self.unit, self.window, grid, self.num_prefix_tokens, self.stream
+
+
+def number_as_tensor(number: float) -> Tensor:
+    """Return a number as a scalar float64 tensor on the CPU, by a product: torch.compile (2.13) fixes other numbers."""
+    return torch.ones((), dtype=torch.float64, device="cpu") * number
 
 
 def drop_nothing() -> DropSpec:
@@ -62,11 +71,17 @@ def drop_nothing() -> DropSpec:
 
 
 def unpack_spec(
-    philox_seed: Tensor, unit: str, start_prob: float, window: int, grid: list[int], num_prefix_tokens: int, stream: int
+    philox_seed: Tensor,
+    start_prob: Tensor,
+    unit: str,
+    window: int,
+    grid: list[int],
+    num_prefix_tokens: int,
+    stream: int,
 ) -> DropSpec:
     """Return the spec that `DropSpec.flatten` flattened."""
     grid_size = (grid[0], grid[1]) if grid else None
-    return DropSpec(cast(Unit, unit), start_prob, window, grid_size, num_prefix_tokens, philox_seed, stream)
+    return DropSpec(cast(Unit, unit), float(start_prob), window, grid_size, num_prefix_tokens, philox_seed, stream)
 
 
 def sample_spec(
@@ -108,9 +123,9 @@ def _drop_mask(*arguments: Any) -> Tensor:
 
 @_drop_mask.register_fake
 def _(*arguments: Any) -> Tensor:
-    *flat_spec, shape, device = arguments
+    _, _, unit, *_, shape, device = arguments
     batch, heads, seqlen_q, seqlen_k = shape
-    rows = 1 if unpack_spec(*flat_spec).unit == "column" else seqlen_q
+    rows = 1 if unit == "column" else seqlen_q
     return torch.empty(batch, heads, rows, seqlen_k, dtype=torch.bool, device=device)
 
 

@@ -13,6 +13,7 @@ from dropbench.harness.attention.reference.sdpa import (
     attention_logits,
     attention_weights,
     autocast,
+    mask_logits,
     masked_softmax,
     plain_attention,
     sdpa,
@@ -50,6 +51,17 @@ def drop_attention(
         weights = attention_weights(q.to(dtype), k.to(dtype), mask=mask, scale=scale)
         out = (weights * keep_mask.to(weights.dtype)) @ v.to(dtype) / (1.0 - ratio)
     return out.to(q.dtype)
+
+
+def drop_weights(logits: Tensor, keep_mask: Tensor, rescale: Rescale, ratio: float, *, mask: Tensor | None) -> Tensor:
+    """Return the weights (B, H, T, S) with which `drop_attention` attends, for logits of at least float32."""
+    if rescale == "renormalize":
+        return masked_softmax(mask_logits(logits, merge_keep_mask(keep_mask, mask, logits.dtype)))
+    logits = mask_logits(logits, mask)
+    if rescale == "detached":
+        keep_mask = keep_all_if_empty(keep_mask, keep_mask if mask is None else keep_mask & allowed_keys(mask))
+        return _detached_weights(logits, keep_mask)
+    return masked_softmax(logits) * keep_mask.to(logits.dtype) / (1.0 - ratio)
 
 
 def zero_top_attention(

@@ -30,7 +30,7 @@ class LogitNoise(AroundAttention):
     def around(self, call: Call, site: Site, inner: Attention) -> Tensor:
         from dropbench.harness.attention.reference.sdpa import mask_logits  # which needs torch
 
-        noise = call.q.new_empty(*call.q.shape[:-1], call.k.shape[-2]).normal_(std=site.ratio)
+        noise = call.q.new_empty(*call.q.shape[:-1], call.k.shape[-2]).normal_().mul_(site.ratio)
         return inner(replace(call, mask=mask_logits(noise, call.mask)))
 
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from dropbench.harness.attention.reference.sdpa import without_autocast
+from dropbench.harness.errors import InputError
 from dropbench.harness.regularizers.auxiliary_loss import never_collected, recomputing
 from dropbench.harness.regularizers.base import Site
 from dropbench.harness.regularizers.output import SiteModule, WeightModule
@@ -110,12 +111,24 @@ class OrthogonalityPenalty(WeightModule):
                 raise never_collected(self.penalized_site, f"{MAX_USES} uses in training")
         return weight
 
+    def in_evaluation(self, weight: Tensor) -> Tensor:
+        return weight
+
     def penalty(self, step: int) -> Tensor | None:
-        """Return α · ‖Ŵ Ŵᵀ − I‖² / n² of the weight in the last forward pass; None if there was none in training."""
+        """Return α · ‖Ŵ Ŵᵀ − I‖² / n² of the weight in the last forward pass; None if there was none in training.
+
+        Raises:
+            InputError: FSDP has freed the weight after the forward pass.
+        """
         weight: Tensor | None = vars(self).pop("observed", None)
         self.uncollected = 0
         if weight is None:
             return None
+        if weight.device.type != "meta" and weight.numel() and not weight.untyped_storage().size():
+            raise InputError(
+                f"{self.penalized_site.name}: FSDP frees weights after the forward pass, and weight-orthogonality needs"
+                " them for the loss: use `fully_shard(…, reshard_after_forward=False)`, or DistributedDataParallel"
+            )
         rows = weight if weight.shape[0] <= weight.shape[1] else weight.T
         # Normalizing the products instead of the rows touches n² numbers instead of all of the weight.
         products = rows @ rows.T

@@ -189,3 +189,17 @@ def test_queries_without_keys_have_finite_gradients(name: str) -> None:
     out[:, 2:].square().mean().backward()
     assert torch.isfinite(out).all()
     assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
+
+
+def test_heads_of_longformer_are_dropped_whole() -> None:
+    shape = {**BERT, "hidden_dropout_prob": 0.0, "attention_window": 4, "max_position_embeddings": 64}
+    model = drop(build_model(tf.LongformerModel, tf.LongformerConfig, "eager", **shape), regularizer="drophead").train()
+    outputs: list[Tensor] = []
+    attention = model.encoder.layer[0].attention.self
+    attention.register_forward_hook(lambda module, inputs, output: outputs.append(output[0]))
+    for seed in range(4):
+        torch.manual_seed(seed)
+        model(torch.arange(1, 17)[None] % 10)
+    zero = torch.stack(outputs).unflatten(-1, (attention.num_heads, -1)).abs().amax(-1) == 0  # (draws, B, T, H)
+    assert zero.any()
+    assert (zero == zero[:, :, :1]).all()

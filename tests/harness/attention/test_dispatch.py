@@ -46,7 +46,7 @@ def test_fake_tensors_match_real_ones(drop: Drop, detached: bool, top: int, tran
     """Compilers rely on the shapes, strides and dtypes of both passes' results."""
     case = Case(drop, "renormalize", seqlen_q=200, batch_heads=(5, 6), transposed=transposed)
     q, k, v = (tensor.detach() for tensor in (case.q, case.k, case.v))
-    inputs: Any = q, k, v, None, *case.spec.flatten(), "cpu", None, False, 0.25, detached, top
+    inputs: Any = q, k, v, None, None, *case.spec.flatten(), "cpu", False, 0.25, detached, top
     check: Any = torch.library.opcheck
     check(torch.ops.dropbench.drop_attention.default, inputs, test_utils="test_faketensor")
     outputs = torch.ops.dropbench.drop_attention(*inputs)

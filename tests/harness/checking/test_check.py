@@ -166,7 +166,8 @@ def test_a_regularizer_that_is_off_fails() -> None:
     assert "call `dropbench.regularize(model, …)` first" in failing(check(model, IMAGES))["sites"]
     regularize(model, "dropkey", ratio=0.0, quiet=True)
     assert failing(check(model, IMAGES)) == {"sites": "0 of 3 sites act, 3 with ratio 0"}
-    regularize(model, "dropkey:ratio=0.3,over=late@0.5", quiet=True)
+    with pytest.warns(UserWarning, match="set_progress"):
+        regularize(model, "dropkey:ratio=0.3,over=late@0.5", quiet=True)
     assert "`set_progress` raises it" in failing(check(model, IMAGES))["sites"]
     set_progress(model, 0.9)
     assert details(check(model, IMAGES))["sites"] == "3 of 3 sites act"

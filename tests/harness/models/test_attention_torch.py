@@ -82,6 +82,23 @@ def test_compile_with_shapes_that_change() -> None:
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 2
 
 
+@pytest.mark.slow
+@each_rescale
+def test_compile_with_ratios_that_change(rescale: Rescale) -> None:
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    site = drop_site("element", rescale=rescale)
+    run = attention_with(site)
+    compiled = torch.compile(run, fullgraph=True, backend="aot_eager")
+    leaves = qkv()
+    for site.ratio in (0.1, 0.2, 0.3, 0.4):
+        torch.manual_seed(0)
+        expected = run(*leaves, None, True)
+        torch.manual_seed(0)
+        torch.testing.assert_close(compiled(*leaves, None, True), expected)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 2  # the second for all further ratios
+
+
 @each_unit
 @each_rescale
 def test_activation_checkpointing_recomputes_the_same_mask(unit: Unit, rescale: Rescale) -> None:

@@ -21,6 +21,8 @@ from dropbench.harness.regularizers.spec import build_regularizer
 
 WARNING = r"r-drop, alpha 1, constant changes the loss: .* by `dropbench.training_loss\(model, forward, batch\)`"
 
+STEPS = r"changes over steps: .* call `dropbench.set_progress\(model, step / steps\)` before every step; otherwise it"
+
 
 def classifier(dropout: float) -> nn.Sequential:
     torch.manual_seed(0)
@@ -65,7 +67,8 @@ def test_it_is_the_loss_of_two_passes_and_their_divergence() -> None:
 def test_schedules_and_penalties_are_part_of_it() -> None:
     model = classifier(0.0)
     parameters: dict[str, Any] = {"dropkey.ratio": 0.5, "dropkey.over": "late@0.5"}
-    regularize(model, "dropkey+disagreement", **parameters, quiet=True)
+    with pytest.warns(UserWarning, match=STEPS):
+        regularize(model, "dropkey+disagreement", **parameters, quiet=True)
     plain = classifier(0.0)
     loss, expected = training_loss(model, forward_of(model), X, progress=0.0), forward_of(plain)(X)[0]
     penalty = float((loss - expected).detach())
@@ -79,7 +82,7 @@ def test_schedules_and_penalties_are_part_of_it() -> None:
 
 def test_while_the_strength_is_0_there_is_one_pass() -> None:
     model, calls = classifier(0.3), 0
-    with pytest.warns(UserWarning, match="changes the loss"):
+    with pytest.warns(UserWarning, match=STEPS), pytest.warns(UserWarning, match="changes the loss"):
         regularize(model, "r-drop", alpha=1.0, over="late@0.5", quiet=True)
 
     def forward(batch: Tensor) -> tuple[Tensor, Tensor]:

@@ -73,7 +73,7 @@ def test_fake_tensors_match_real_ones(drop: Drop, max_bits: int, monkeypatch: py
     monkeypatch.setattr(triton_launch, "_max_bits", lambda q: max_bits)
     case = Case(drop, "renormalize", batch_heads=(1, 2))
     q, k, v = (tensor.detach() for tensor in (case.q, case.k, case.v))
-    inputs: Any = q, k, v, None, *case.spec.flatten(), "triton", None, False, 0.25, False, 0
+    inputs: Any = q, k, v, None, None, *case.spec.flatten(), "triton", False, 0.25, False, 0
     check: Any = torch.library.opcheck
     check(torch.ops.dropbench.drop_attention.default, inputs, test_utils="test_faketensor")
     outputs = torch.ops.dropbench.drop_attention(*inputs)
