@@ -47,8 +47,8 @@ napoleon_custom_sections = [("Class attributes", "params_style")]
 CONTENTS = {
     "Use": "docs/installation docs/tutorial docs/words docs/tasks docs/data docs/reading-tables docs/results"
     " docs/selection docs/predictions docs/analyses docs/python docs/api docs/cluster",
-    "Extend": "docs/choose docs/generated/gallery docs/regularizers docs/your-regularizer docs/your-model docs/plug-ins"
-    " docs/comparison",
+    "Extend": "docs/choose docs/generated/gallery docs/regularizers docs/your-regularizer docs/your-model"
+    " docs/generated/models docs/plug-ins docs/comparison",
     "Trust": "docs/generated/leaderboard docs/findings docs/parity benchmarks/RESULTS docs/design CONTRIBUTING"
     " CHANGELOG",
 }

@@ -31,21 +31,20 @@ def main(names: list[str]) -> int:
     """Check all models, or those named, and write the page if all were checked; return the number that fail."""
     warnings.simplefilter("ignore")
     failed, sections = 0, []
-    timm = [(family, name, timm_models.build) for family, name in timm_models.families().items()]
-    types = [(name, name, transformers_models.build) for name in transformers_models.types()]
-    for title, models in (("timm", timm), ("transformers", types)):
+    types = {name: [name] for name in transformers_models.types()}
+    zoos = {"timm": (timm_models, timm_models.families()), "transformers": (transformers_models, types)}
+    for title, (zoo, families) in zoos.items():
         lines, outcomes = [], Counter[str]()
-        for family, name, build in models:
+        for family, models in families.items():
             if names and family not in names:
                 continue
-            outcome, text = _row(name, build)
+            name = timm_models.smallest(models) if zoo is timm_models else family
+            outcome, text = _row(name, zoo.build)
             outcomes[outcome] += 1
             failed += outcome == "fails"
             print(title, family, outcome, text, flush=True)
-            if outcome not in ("no attention", "not built"):
-                lines.append(f"| {family} | {name} | {outcome} | {text} |")
-            elif outcome == "not built":
-                lines.append(f"| {family} | | not built | {text} |")
+            if outcome != "no attention":
+                lines.append(f"| {family} | {name if name != family else ''} | {outcome} | {text} |")
         counts = ", ".join(f"{number} {outcome}" for outcome, number in sorted(outcomes.items()))
         table = ["| family | model | outcome | sites |", "| --- | --- | --- | --- |", *lines]
         sections.append(f"\n## {title}\n\n{counts}.\n\n" + "\n".join(table) + "\n")

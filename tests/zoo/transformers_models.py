@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import importlib
 import inspect
 import re
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModel, PreTrainedConfig
+from transformers import AutoModel, PreTrainedConfig, PreTrainedModel
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 MAX_PARAMETERS = 40_000_000
@@ -30,14 +31,16 @@ SIZES = {
     "image_size|img_size|input_size": 64,
     "num_local_experts|num_experts|n_routed_experts|moe_num_experts": 4,
     "num_experts_per_tok|moe_topk|top_k|num_selected_experts|type_vocab_size": 2,
-    "n_group|topk_group": 1,
+    "n_group|topk_group|attn_layer_offset": 1,
+    "attn_layer_period": 2,
+    "rotary_dim": 8,
     "num_queries": 8,
 }
 """Patterns of whole option names, and their largest value."""
 SPECIAL = {"pad_token_id": 0, "bos_token_id": 1, "decoder_start_token_id": 1, "cls_token_id": 1, "eos_token_id": 2}
 """Values of special tokens beyond the small vocabulary."""
 DEPTHS = "depths|layers|num_layers|num_encoder_blocks"
-LAYER_TYPES = "layer_types|mlp_layer_types|attention_types|layers_block_type"
+LAYER_TYPES = "layer_types|mlp_layer_types|attention_types|layers_block_type|block_types"
 
 
 def types() -> list[str]:
@@ -53,11 +56,11 @@ def build(name: str) -> tuple[nn.Module, Callable[[nn.Module], Any]]:
     """
     config = _shrunk(CONFIG_MAPPING[name]())
     with torch.device("meta"):
-        size = sum(parameter.numel() for parameter in AutoModel.from_config(copy.deepcopy(config)).parameters())
+        size = sum(parameter.numel() for parameter in _model(copy.deepcopy(config)).parameters())
     if size > MAX_PARAMETERS:
         raise ValueError(f"{size / 1e6:.0f} million parameters")
     torch.manual_seed(0)
-    model = AutoModel.from_config(config).eval()
+    model = _model(config).eval()
     inputs = _inputs(model, config)
 
     def run(model: nn.Module) -> Any:
@@ -66,6 +69,19 @@ def build(name: str) -> tuple[nn.Module, Callable[[nn.Module], Any]]:
     with torch.no_grad():
         run(model)
     return model, run
+
+
+def _model(config: Any) -> Any:
+    """Return a model of a configuration: the one of AutoModel, or the class that has it as its part of another."""
+    if type(config) in AutoModel._model_mapping:
+        return AutoModel.from_config(config)
+    module = importlib.import_module(type(config).__module__.replace(".configuration_", ".modeling_"))
+    kinds = [
+        kind for kind in vars(module).values()
+        if inspect.isclass(kind) and issubclass(kind, PreTrainedModel) and kind.config_class is type(config)
+        and not kind.__name__.endswith("PreTrainedModel")
+    ]  # fmt: skip
+    return min(kinds, key=lambda kind: len(kind.__name__))(config)
 
 
 def _shrunk(config: Any) -> Any:
@@ -84,7 +100,11 @@ def _shrunk(config: Any) -> Any:
             setattr(config, key, value)
     for key, value in list(vars(config).items()):
         if re.fullmatch(LAYER_TYPES, key) and isinstance(value, list):
-            setattr(config, key, value[: config.num_hidden_layers])
+            setattr(config, key, [value[0], value[-1]][: config.num_hidden_layers])
+    if hasattr(config, "kv_lora_rank"):  # latent keys have no groups of heads
+        config.num_key_value_heads = config.num_attention_heads
+    if isinstance(getattr(config, "rope_parameters", None), dict):
+        config.rope_parameters["mrope_section"] = [2, 1, 1]
     return config
 
 
