@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from dropbench import InputError, unregularize
+from dropbench.harness.interception.models import OTHER_ATTENTION
 from dropbench.harness.models.regularize import bind
 from dropbench.harness.models.sites import ATTENTION_KINDS
 from tests.zoo.counting import count, tensors
@@ -38,10 +39,14 @@ class Verdict:
 
     @property
     def outcome(self) -> str:
-        """Return "holds", "fails", "refused", or "no attention"."""
+        """Return "holds", "fails", "refused", "other attention" (none is over tokens), or "no attention"."""
         if self.problems:
             return "fails"
-        return "holds" if self.bound else "refused" if self.attends else "no attention"
+        if self.bound:
+            return "holds"
+        if any(reason in text for reason in OTHER_ATTENTION.values() for text in self.skipped):
+            return "other attention"
+        return "refused" if self.attends else "no attention"
 
 
 def check(model: nn.Module, run: Run, regularizer: str = "dropkey", **params: Any) -> Verdict:

@@ -52,8 +52,9 @@ class Attend(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = self.qkv(x).unflatten(-1, (3, 2, 8)).permute(2, 0, 3, 1, 4)
-        weights = self.attend(q @ k.transpose(-1, -2) * 8**-0.5)
-        return (weights @ v).transpose(1, 2).flatten(2)
+        weights: Tensor = self.attend(q @ k.transpose(-1, -2) * 8**-0.5)
+        out: Tensor = (weights @ v).transpose(1, 2).flatten(2)
+        return out
 
 
 OWN: dict[str, Callable[[], nn.Module]] = {
@@ -79,7 +80,7 @@ def test_a_tenth_of_timm() -> None:
     outcomes = {}
     for family, models in list(timm_models.families().items())[::10]:
         outcomes[family] = check(*timm_models.build(timm_models.smallest(models)), ratio=0.5).outcome
-    assert {"holds", "no attention"} >= set(outcomes.values()), outcomes
+    assert {"holds", "no attention", "other attention"} >= set(outcomes.values()), outcomes
 
 
 @pytest.mark.slow
