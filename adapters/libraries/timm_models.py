@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 from dropbench.adapters.libraries.timm_attention import PATCHED, ClassTokenBlock
 from dropbench.harness.errors import InputError, unknown_name
+from dropbench.harness.interception.calls import original_class
 from dropbench.harness.interception.grids import Grid
-from dropbench.harness.interception.models import AnyModel, attention_modules, original_class
+from dropbench.harness.interception.models import AnyModel, attention_modules
 from dropbench.harness.models.adapter import Patch, parents_of
 from dropbench.harness.regularizers.base import Site, SiteKind
 

@@ -48,7 +48,7 @@ CONTENTS = {
     "Use": "docs/installation docs/tutorial docs/words docs/tasks docs/data docs/reading-tables docs/results"
     " docs/selection docs/predictions docs/analyses docs/python docs/api docs/cluster",
     "Extend": "docs/choose docs/generated/gallery docs/regularizers docs/your-regularizer docs/your-model"
-    " docs/training-loops docs/plug-ins docs/comparison",
+    " docs/training-loops docs/generated/models docs/plug-ins docs/comparison",
     "Trust": "docs/generated/leaderboard docs/findings docs/parity benchmarks/RESULTS docs/design CONTRIBUTING"
     " CHANGELOG",
 }

@@ -1,7 +1,7 @@
 """Finds modules whose own code computes attention: it calls SDPA, or a softmax and a product.
 
 The code of a class is what its forward reaches: its own methods and the functions that these call, but not torch's, and
-not its child modules, which are modules of their own.
+of its child modules those without parameters, such as nn.Softmax.
 """
 
 from __future__ import annotations
@@ -20,22 +20,39 @@ Calls = Literal["sdpa", "softmax"]
 
 SDPA = {"scaled_dot_product_attention", "multi_head_attention_forward", "ALL_ATTENTION_FUNCTIONS"}
 SOFTMAX = {"softmax", "Softmax"}
-PRODUCTS = {"matmul", "bmm", "einsum", "baddbmm"}
+PRODUCTS = {"@", "matmul", "bmm", "einsum", "baddbmm"}
+
+
+def attention_calls(module: nn.Module) -> Calls | None:
+    """Return what a module calls to attend, or None if its own code computes no attention."""
+    names = _names(original_class(module))
+    if not names & SDPA:
+        parts = (child for name, child in module.named_children() if name in names and _is_function(child))
+        names = names.union(*(_names(original_class(each)) for part in parts for each in part.modules()))
+    if names & SDPA:
+        return "sdpa"
+    return "softmax" if names & SOFTMAX and names & PRODUCTS else None
+
+
+def original_class(module: nn.Module) -> Any:
+    """Return the class of a module before it was patched."""
+    return getattr(type(module), "unpatched", type(module))
+
+
+def _is_function(module: nn.Module) -> bool:
+    """Return whether a module has no parameters and is no attention: nn.Softmax, dropout, a product."""
+    return next(module.parameters(), None) is None and attention_calls(module) is None
 
 
 @cache
-def attention_calls(kind: Any) -> Calls | None:
-    """Return what a class of modules calls to attend, or None if its own code computes no attention."""
+def _names(kind: Any) -> set[str]:
+    """Return the names that the code of a class of modules uses, and `@` if it multiplies so."""
     names: set[str] = set()
-    multiplies = False
     for code in _reachable(kind):
         names |= {*code.co_names, *code.co_freevars}
-        multiplies = multiplies or any(
-            step.opname == "BINARY_OP" and step.argrepr == "@" for step in dis.get_instructions(code)
-        )
-    if names & SDPA:
-        return "sdpa"
-    return "softmax" if names & SOFTMAX and (multiplies or names & PRODUCTS) else None
+        if any(step.opname == "BINARY_OP" and step.argrepr == "@" for step in dis.get_instructions(code)):
+            names.add("@")
+    return names
 
 
 def _reachable(kind: type[nn.Module]) -> Iterator[CodeType]:

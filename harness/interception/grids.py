@@ -15,7 +15,7 @@ Grid = tuple[tuple[int, int] | None, int]
 def key_grid(model: nn.Module, path: str) -> Grid:
     """Return the keys' grid: that of a window, or of the Vision Transformer of fixed size that contains the module.
 
-    It is the grid as the model was built; `Site.key_grid` fits it to the keys of a call.
+    It is the grid as the model was built; `drop.grid_of_keys` fits it to the keys of a call.
     """
     module: Any = model.get_submodule(path)
     window = getattr(getattr(module, "relative_position_bias", module), "window_size", None)

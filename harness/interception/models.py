@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from dropbench.harness.interception.calls import attention_calls
+from dropbench.harness.interception.calls import attention_calls, original_class
 from dropbench.harness.interception.grids import Grid, key_grid
 from dropbench.harness.interception.mode import intercepted_class
 from dropbench.harness.models.adapter import Adapter, Patch, number_layers, parents_of, stack_of
@@ -19,6 +19,8 @@ HEADS = ("num_attention_heads", "num_heads", "n_heads", "n_head", "heads", "nhea
 """The names that libraries have for the number of heads."""
 OTHER_ATTENTION = {
     "XCA|CrossCovariance|Channel": "it attends over channels, not tokens",
+    "^SpatialTransformerBlock$": "it attends over the samples of a batch, not tokens",
+    "AssignAttention": "its softmax is over queries, not keys",
     "Factor|Linear|SSD|Lambda|Additive|Performer|Fourier": "it is linear attention, without a softmax over keys",
 }
 """Patterns of class names whose softmax has no row of keys for each query."""
@@ -50,7 +52,7 @@ class AnyModel(Adapter):
         modules, stacks = attention_modules(model), self.stacks(model)
         for path, module, kind, layer, depth in number_layers(model, modules, self.kind, stacks):
             place = (path, kind, layer, depth, _heads(module), *self.grid(model, path))
-            weights_only = attention_calls(original_class(module)) == "softmax"
+            weights_only = attention_calls(module) == "softmax"
             yield self.patch(module, Site(*place, weights_only=weights_only))
 
     def stacks(self, model: nn.Module) -> Callable[[nn.Module, str], str]:
@@ -72,17 +74,12 @@ class AnyModel(Adapter):
 
 def attention_modules(model: nn.Module) -> dict[str, nn.Module]:
     """Return the modules that compute attention, by path; one around others that has a softmax of its own is none."""
-    calls = {path: attention_calls(original_class(module)) for path, module in model.named_modules()}
+    calls = {path: attention_calls(module) for path, module in model.named_modules()}
     around = {parent for path, found in calls.items() if found and path for parent in parents_of(path)}
     return {
         path: module for path, module in model.named_modules()
         if calls[path] == "sdpa" or (calls[path] == "softmax" and path not in around)
     }  # fmt: skip
-
-
-def original_class(module: nn.Module) -> Any:
-    """Return the class of a module before it was patched."""
-    return getattr(type(module), "unpatched", type(module))
 
 
 def _refusal(module: nn.Module) -> str | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from math import isqrt
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import Field, model_validator
@@ -93,13 +92,6 @@ class Site:
 
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"penalties": []}  # in copies: those belong to the graph of a forward pass of this site
-
-    def key_grid(self, keys: int) -> tuple[int, int] | None:
-        """Return the grid of so many keys: `grid`, or a square for images of another size than the model's."""
-        if self.grid is None or self.grid[0] * self.grid[1] + self.num_prefix_tokens == keys:
-            return self.grid
-        side = isqrt(max(keys - self.num_prefix_tokens, 0))
-        return (side, side) if side * side + self.num_prefix_tokens == keys else self.grid
 
     def __post_init__(self) -> None:
         if not 0 <= self.layer < self.depth:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import replace
+from math import isqrt
 from typing import TYPE_CHECKING, Self
 
 from pydantic import Field, model_validator
@@ -156,5 +157,13 @@ class UnitDrop(AttentionDrop):
     def _sample_spec(self, seqlen_k: int, site: Site) -> DropSpec:
         from dropbench.harness.attention.reference.drop_masks import sample_spec  # which needs torch
 
-        keys = seqlen_k, site.key_grid(seqlen_k), site.num_prefix_tokens
+        keys = seqlen_k, grid_of_keys(site, seqlen_k), site.num_prefix_tokens
         return sample_spec(self.unit, site.ratio, self.window, *keys, stream=site.layer)
+
+
+def grid_of_keys(site: Site, keys: int) -> tuple[int, int] | None:
+    """Return the grid of so many keys: the site's, or a square for images of another size than the model's."""
+    if site.grid is None or site.grid[0] * site.grid[1] + site.num_prefix_tokens == keys:
+        return site.grid
+    side = isqrt(max(keys - site.num_prefix_tokens, 0))
+    return (side, side) if side * side + site.num_prefix_tokens == keys else site.grid

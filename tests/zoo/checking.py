@@ -11,11 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from dropbench import InputError, unregularize
+from dropbench.harness.interception.models import OTHER_ATTENTION
 from dropbench.harness.models.regularize import bind
 from dropbench.harness.models.sites import ATTENTION_KINDS
 from tests.zoo.counting import count, tensors
 
 Run = Callable[[nn.Module], Any]
+HIDDEN = 1e-4
+"""The size of parameters that hide what a site does, such as scales of layers at the start of training."""
 
 
 @dataclass
@@ -36,24 +39,28 @@ class Verdict:
 
     @property
     def outcome(self) -> str:
-        """Return "holds", "fails", "refused", or "no attention"."""
+        """Return "holds", "fails", "refused", "other attention" (none is over tokens), or "no attention"."""
         if self.problems:
             return "fails"
-        return "holds" if self.bound else "refused" if self.attends else "no attention"
+        if self.bound:
+            return "holds"
+        if any(reason in text for reason in OTHER_ATTENTION.values() for text in self.skipped):
+            return "other attention"
+        return "refused" if self.attends else "no attention"
 
 
 def check(model: nn.Module, run: Run, regularizer: str = "dropkey", **params: Any) -> Verdict:
     """Regularize a model and check it: evaluation, keys, report, gradients, and that each site acts by itself.
 
     Args:
-        model: a model; its parameters that are all 0 are drawn anew, because they may hide what a site does.
+        model: a model; its parameters that are all about 0 are drawn anew: they would hide what a site does.
         run: calls it.
         regularizer: a regularizer of attention that changes its output.
         params: its parameters.
     """
     with torch.no_grad():
         for parameter in model.parameters():
-            if parameter.is_floating_point() and not parameter.any():
+            if parameter.is_floating_point() and (parameter.abs() < HIDDEN).all():
                 parameter.normal_(std=0.1)
     model.eval()
     before, keys = _seeded(model, run), list(model.state_dict())
@@ -61,7 +68,7 @@ def check(model: nn.Module, run: Run, regularizer: str = "dropkey", **params: An
     counted = count(model, run)
     verdict = Verdict(len(counted.found))
     try:
-        report = bind(model, regularizer, **params)
+        report = bind(model, regularizer, kinds=ATTENTION_KINDS, **params)
     except InputError as error:
         verdict.skipped[str(error).partition(": ")[2]] += 1
         return verdict
@@ -72,7 +79,7 @@ def check(model: nn.Module, run: Run, regularizer: str = "dropkey", **params: An
         "evaluation differs": is_repeatable and not _equal(before, _seeded(model, run)),
         "keys differ": list(model.state_dict()) != keys,
         f"not in the report: {sorted(counted.found - bound - skipped.keys())}": counted.found - bound - skipped.keys(),
-        f"no attention: {sorted(bound - counted.found)}": (bound & counted.called) - counted.found,
+        f"no attention: {sorted(bound & counted.called - counted.found)}": bound & counted.called - counted.found,
     }
     verdict.problems += [text for text, holds in wrong.items() if holds]
     idle = [name for name in sorted(bound & counted.found - counted.indifferent) if not _acts(model, name, run)]

@@ -1,12 +1,13 @@
 """Counts attention in any model, independently of how the product reaches it.
 
-An attention call is SDPA, or a softmax over the last of at least three axes, of what a product gave, whose result
-multiplies values. It belongs to the innermost module whose forward makes it.
+An attention call is SDPA, or a softmax over the last of at least three axes whose result multiplies values. It belongs
+to the innermost module that makes both softmax and product, itself or by children without parameters.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import takewhile
 from typing import Any
 
 import torch
@@ -19,26 +20,28 @@ PRODUCTS = {
     Tensor.__matmul__, Tensor.__rmatmul__,
 }  # fmt: skip
 SOFTMAXES = {F.softmax, torch.softmax, Tensor.softmax}
-TRANSPARENT = (nn.Softmax, nn.Dropout)
-"""Modules that stand for a call of their parent."""
 
 
 class Count(TorchFunctionMode):
-    """Follows products and weights through the functions that a model calls.
+    """Follows weights through the functions that a model calls.
 
     Attributes:
+        parametrized: the path of the innermost module with parameters at or around each path.
         found: the paths of modules that attend.
         called: the paths of modules that ran.
         indifferent: the paths of those whose values are the same for all keys, so that no weight has an effect.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, model: nn.Module) -> None:
         super().__init__()
+        self.parametrized = {"": ""}
+        for path, module in model.named_modules(remove_duplicate=False):
+            has_parameters = next(module.parameters(), None) is not None
+            self.parametrized[path] = path if has_parameters else self.parametrized[path.rpartition(".")[0]]
         self.found: set[str] = set()
         self.called: set[str] = set()
         self.indifferent: set[str] = set()
         self.stack: list[str] = []
-        self.products: dict[int, str] = {}
         self.weights: dict[int, str] = {}
         self.alive: list[Tensor] = []  # ids are of living tensors
 
@@ -53,26 +56,22 @@ class Count(TorchFunctionMode):
         results = tensors(out)
         owners = [self.weights[id(each)] for each in inputs if id(each) in self.weights]
         if func in PRODUCTS:
+            values = next((each for each in inputs if id(each) not in self.weights), inputs[0])
             for owner in owners:
-                self.note(owner, next((each for each in inputs if id(each) not in self.weights), inputs[0]))
-            self.mark(results, self.products, self.stack[-1])
+                if self.parametrized[owner] == self.parametrized[self.stack[-1]]:
+                    self.note(_common(owner, self.stack[-1]), values)
         elif func in SOFTMAXES:
             dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
-            over_keys = inputs[0].dim() >= 3 and dim in (-1, inputs[0].dim() - 1)
-            if over_keys and self.products.get(id(inputs[0])) == self.stack[-1]:
-                self.mark(results, self.weights, self.stack[-1])
-        else:
-            if owners:
-                self.mark([each for each in results if each.dim() >= 3], self.weights, owners[0])
-            made = [self.products[id(each)] for each in inputs if id(each) in self.products]
-            if made:
-                self.mark(results, self.products, made[0])
+            if inputs[0].dim() >= 3 and dim in (-1, inputs[0].dim() - 1):
+                self.mark(results, self.stack[-1])
+        elif owners:
+            self.mark([each for each in results if each.dim() >= 3], owners[0])
         return out
 
-    def mark(self, results: list[Tensor], where: dict[int, str], owner: str) -> None:
-        """Remember whose product or weights some tensors are."""
+    def mark(self, results: list[Tensor], owner: str) -> None:
+        """Remember whose weights some tensors are."""
         self.alive += results
-        where.update({id(each): owner for each in results if each.is_floating_point()})
+        self.weights.update({id(each): owner for each in results if each.is_floating_point()})
 
     def note(self, owner: str, values: Tensor) -> None:
         """Note a call of attention."""
@@ -81,22 +80,27 @@ class Count(TorchFunctionMode):
             self.indifferent.add(owner)
 
 
+def _common(first: str, second: str) -> str:
+    """Return the path of the innermost module that contains two others."""
+    both = zip(first.split("."), second.split("."), strict=False)
+    return ".".join(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], both))
+
+
 def count(model: nn.Module, run: Callable[[nn.Module], Any]) -> Count:
     """Return what attends when `run` calls a model."""
-    mode = Count()
+    mode = Count(model)
     handles = []
     for path, module in model.named_modules():
-        if not isinstance(module, TRANSPARENT):
 
-            def enter(module: nn.Module, inputs: Any, path: str = path) -> None:
-                mode.stack.append(path)
-                mode.called.add(path)
+        def enter(module: nn.Module, inputs: Any, path: str = path) -> None:
+            mode.stack.append(path)
+            mode.called.add(path)
 
-            def leave(*_: Any) -> None:
-                mode.stack.pop()
+        def leave(*_: Any) -> None:
+            mode.stack.pop()
 
-            handles.append(module.register_forward_pre_hook(enter))
-            handles.append(module.register_forward_hook(leave, always_call=True))
+        handles.append(module.register_forward_pre_hook(enter))
+        handles.append(module.register_forward_hook(leave, always_call=True))
     try:
         with mode, torch.no_grad():
             run(model)

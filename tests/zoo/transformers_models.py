@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import importlib
 import inspect
 import re
 from collections.abc import Callable
@@ -11,8 +12,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModel, PreTrainedConfig
+from transformers import AutoModel, PreTrainedConfig, PreTrainedModel
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+from tests.zoo.counting import tensors
 
 MAX_PARAMETERS = 40_000_000
 SIZES = {
@@ -22,7 +25,7 @@ SIZES = {
     r"(\w+_)?(intermediate_size|ffn_dim|d_ff|d_inner|n_inner|dim_feedforward|feedforward_dim|mlp_dim|ffn_size)": 64,
     r"ffn_hidden_size|(\w+_)?(head_dim|d_kv|attention_head_size|kv_channels|d_head|head_size)": 8,
     "q_lora_rank|kv_lora_rank|patch_size": 16,
-    "hidden_size|d_model|n_embd|dim|embed_dim|hidden_dim|embedding_size|projection_dim|encoder_hidden_size": 32,
+    "hidden_size|d_model|n_embd|dim|embed_dim|hidden_dim|embedding_size|projection_(dim|size)|encoder_hidden_size": 32,
     "decoder_hidden_size|emb_dim|word_embed_proj_dim|output_dim|out_hidden_size|text_embed_dim|model_dim|n_hidden": 32,
     "decoder_hidden|cross_attention_dim|vision_hidden_size|embedding_dim|width|mm_hidden_size|hidden_channels": 32,
     "vocab_size|text_vocab_size|n_vocab|max_position_embeddings|n_positions|max_source_positions": 128,
@@ -30,14 +33,16 @@ SIZES = {
     "image_size|img_size|input_size": 64,
     "num_local_experts|num_experts|n_routed_experts|moe_num_experts": 4,
     "num_experts_per_tok|moe_topk|top_k|num_selected_experts|type_vocab_size": 2,
-    "n_group|topk_group": 1,
+    "n_group|topk_group|attn_layer_offset": 1,
+    "attn_layer_period": 2,
+    "rotary_dim": 8,
     "num_queries": 8,
 }
 """Patterns of whole option names, and their largest value."""
 SPECIAL = {"pad_token_id": 0, "bos_token_id": 1, "decoder_start_token_id": 1, "cls_token_id": 1, "eos_token_id": 2}
 """Values of special tokens beyond the small vocabulary."""
 DEPTHS = "depths|layers|num_layers|num_encoder_blocks"
-LAYER_TYPES = "layer_types|mlp_layer_types|attention_types|layers_block_type"
+LAYER_TYPES = "layer_types|mlp_layer_types|attention_types|layers_block_type|block_types"
 
 
 def types() -> list[str]:
@@ -53,19 +58,33 @@ def build(name: str) -> tuple[nn.Module, Callable[[nn.Module], Any]]:
     """
     config = _shrunk(CONFIG_MAPPING[name]())
     with torch.device("meta"):
-        size = sum(parameter.numel() for parameter in AutoModel.from_config(copy.deepcopy(config)).parameters())
+        size = sum(parameter.numel() for parameter in _model(copy.deepcopy(config)).parameters())
     if size > MAX_PARAMETERS:
         raise ValueError(f"{size / 1e6:.0f} million parameters")
     torch.manual_seed(0)
-    model = AutoModel.from_config(config).eval()
+    model = _model(config).eval()
     inputs = _inputs(model, config)
 
     def run(model: nn.Module) -> Any:
         return model(**copy.deepcopy(inputs))
 
     with torch.no_grad():
-        run(model)
+        if not tensors(dict(run(model))):
+            raise ValueError("the model returns no tensor")
     return model, run
+
+
+def _model(config: Any) -> Any:
+    """Return a model of a configuration: the one of AutoModel, or the class that has it as its part of another."""
+    if type(config) in AutoModel._model_mapping:
+        return AutoModel.from_config(config)
+    module = importlib.import_module(type(config).__module__.replace(".configuration_", ".modeling_"))
+    kinds = [
+        kind for kind in vars(module).values()
+        if inspect.isclass(kind) and issubclass(kind, PreTrainedModel) and kind.config_class is type(config)
+        and not kind.__name__.endswith("PreTrainedModel")
+    ]  # fmt: skip
+    return min(kinds, key=lambda kind: len(kind.__name__))(config)
 
 
 def _shrunk(config: Any) -> Any:
@@ -84,7 +103,11 @@ def _shrunk(config: Any) -> Any:
             setattr(config, key, value)
     for key, value in list(vars(config).items()):
         if re.fullmatch(LAYER_TYPES, key) and isinstance(value, list):
-            setattr(config, key, value[: config.num_hidden_layers])
+            setattr(config, key, [value[0], value[-1]][: config.num_hidden_layers])
+    if hasattr(config, "kv_lora_rank"):  # latent keys have no groups of heads
+        config.num_key_value_heads = config.num_attention_heads
+    if isinstance(getattr(config, "rope_parameters", None), dict):
+        config.rope_parameters["mrope_section"] = [2, 1, 1]
     return config
 
 
@@ -95,8 +118,15 @@ def _inputs(model: Any, config: Any) -> dict[str, Tensor]:
     sides = side if isinstance(side, list | tuple) else (side, side)
     channels = getattr(images, "num_channels", 3)
     audio = getattr(config, "audio_config", config)
-    bands = getattr(audio, "num_mel_bins", None) or getattr(config, "feature_size", None) or 80
+    names = ("num_mel_bins", "feature_size", "input_dim")
+    of_encoder = getattr(config, "encoder_config", config)
+    bands = next((getattr(each, name) for each in (audio, of_encoder) for name in names if hasattr(each, name)), 80)
     frames = 2 * getattr(config, "max_source_positions", 50)
+    features: tuple[int, ...] = (2, min(frames, 100), bands)
+    if "whisper" in config.model_type:
+        features = (2, bands, frames)
+    elif hasattr(audio, "spec_size"):
+        features = (2, 1, 1001, bands)
     waves = (2, 4000) if hasattr(config, "conv_dim") else (2, 1024, 128)
     draw = torch.Generator().manual_seed(1)
     tokens = torch.randint(3, 100, (2, 16), generator=draw)
@@ -107,13 +137,12 @@ def _inputs(model: Any, config: Any) -> dict[str, Tensor]:
         "pixel_values": lambda: torch.randn(2, channels, *sides, generator=draw),
         "pixel_values_videos": lambda: torch.randn(2, config.num_frames, channels, *sides, generator=draw),
         "input_values": lambda: torch.randn(*waves, generator=draw),
-        "input_features": lambda: torch.randn(
-            (2, bands, frames) if "whisper" in config.model_type else (2, min(frames, 100), bands), generator=draw
-        ),
+        "input_features": lambda: torch.randn(*features, generator=draw),
         "inputs_embeds": lambda: torch.randn(2, 16, 32, generator=draw),
     }
     only_main = {"pixel_values", "pixel_values_videos", "input_values", "inputs_embeds"}
     wanted = {name for name in made if name in taken and (name == main or name not in only_main)}
-    if "clip" in config.model_type and "pixel_values" in taken:
+    has_towers = hasattr(config, "text_config") and hasattr(config, "vision_config")
+    if has_towers and not hasattr(config, "image_token_id") and "pixel_values" in taken:
         wanted.add("pixel_values")
     return {name: made[name]() for name in made if name in wanted}
