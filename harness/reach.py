@@ -26,7 +26,7 @@ class Reach:
         self.calls = dict.fromkeys(names, 0)
         self.idle = dict.fromkeys(self.calls, 0)
         self.in_evaluation = in_evaluation
-        self.told = in_evaluation  # whoever counts there looks at `missing`
+        self.warned = in_evaluation  # the caller reads `missing`
 
     @property
     def missing(self) -> list[str]:
@@ -48,8 +48,8 @@ class Reach:
 
     def _tell(self) -> None:
         missing = self.missing
-        if missing and not self.told:
-            self.told = True
+        if missing and not self.warned:
+            self.warned = True
             warnings.warn(
                 f"{len(missing)} of {len(self.calls)} regularized sites have not attended in {PASSES} training passes:"
                 f" {first_names(missing)}: nothing is regularized there; exclude them (exclude=[…]), or say that this"

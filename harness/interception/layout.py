@@ -12,7 +12,7 @@ class Layout:
 
     Args:
         lead: the sizes of these axes.
-        heads: the heads of the module, as far as its attributes tell.
+        heads: the heads of the module by its attributes; the call may have another number.
         width: the channels of all heads together, if `lead` is one axis that may contain the heads.
         size: the channels of one head.
     """

@@ -14,6 +14,7 @@ from dropbench.harness.interception.grids import Grid, key_grid
 from dropbench.harness.interception.mode import intercepted_class
 from dropbench.harness.models.adapter import Adapter, Patch, number_layers, parents_of, stack_of
 from dropbench.harness.regularizers.base import Site, SiteKind
+from dropbench.harness.regularizers.output import SiteModule
 
 HEADS = ("num_attention_heads", "num_heads", "n_heads", "n_head", "heads", "nhead", "attention_heads", "num_attn_heads")
 """The names that libraries have for the number of heads."""
@@ -73,12 +74,16 @@ class AnyModel(Adapter):
 
 
 def attention_modules(model: nn.Module) -> dict[str, nn.Module]:
-    """Return the modules that compute attention, by path; one around others that has a softmax of its own is none."""
-    calls = {path: attention_calls(module) for path, module in model.named_modules()}
+    """Return the modules that compute attention, by path; one around others that has a softmax of its own is none.
+
+    The modules of regularizers, such as the attention that computes a learned mask, are no sites.
+    """
+    own = {id(part) for module in model.modules() if isinstance(module, SiteModule) for part in module.modules()}
+    calls = {path: attention_calls(module) for path, module in model.named_modules() if id(module) not in own}
     around = {parent for path, found in calls.items() if found and path for parent in parents_of(path)}
     return {
         path: module for path, module in model.named_modules()
-        if calls[path] == "sdpa" or (calls[path] == "softmax" and path not in around)
+        if calls.get(path) == "sdpa" or (calls.get(path) == "softmax" and path not in around)
     }  # fmt: skip
 
 

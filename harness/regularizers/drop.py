@@ -162,7 +162,7 @@ class UnitDrop(AttentionDrop):
 
 
 def grid_of_keys(site: Site, keys: int) -> tuple[int, int] | None:
-    """Return the grid of so many keys: the site's, or a square for images of another size than the model's."""
+    """Return the grid of a number of keys: the site's, or a square for images of another size than the model's."""
     if site.grid is None or site.grid[0] * site.grid[1] + site.num_prefix_tokens == keys:
         return site.grid
     side = isqrt(max(keys - site.num_prefix_tokens, 0))

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from transformers import BertConfig, BertModel
 
 from dropbench import Site, regularize
 from dropbench.harness.errors import UnsuitableError
@@ -24,7 +25,7 @@ X = torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(1))
 
 
 class EightLines(nn.Module):
-    """A module as users write it: nothing tells what it is but its code."""
+    """A module as users write it: only its code shows that it attends."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -166,3 +167,10 @@ def test_dropout_of_an_output_is_not_that_of_weights(softmax: Any) -> None:
     bind(model, "none")
     assert (model(x) == 0).any()
     torch.testing.assert_close(model.seen, softmax(x @ x.mT))
+
+
+def test_attention_of_a_regularizer_is_no_site() -> None:
+    model = BertModel(BertConfig(hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16))
+    before = [site.name for site in bind(model, "disagreement").bound]
+    bind(model, "learned-dropout", where="attention")
+    assert [site.name for site in bind(model, "disagreement").bound] == before
