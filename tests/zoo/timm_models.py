@@ -59,7 +59,7 @@ def build(name: str) -> tuple[nn.Module, Callable[[nn.Module], Any]]:
     if fewer and _parameters(name, **fewer) > MAX_PARAMETERS:
         raise ValueError(f"{_parameters(name, **fewer) / 1e6:.0f} million parameters")
     attempts = [(side, {"img_size": side, **fewer}) for side in SIDES]
-    attempts += [(side, {}) for side in (*SIDES[1:], own)]
+    attempts += [(side, fewer) for side in (*SIDES[1:], own)]
     for side, options in attempts:
         try:
             return _built(name, side, **options)
