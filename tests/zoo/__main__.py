@@ -1,4 +1,4 @@
-"""Walks both zoos and writes docs/generated/models.md: `python -m tests.zoo [NAME…]` (half an hour)."""
+"""Walks both zoos and writes docs/generated/models.md: `python -m tests.zoo [NAME…]` (ten minutes)."""
 
 from __future__ import annotations
 
