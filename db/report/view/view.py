@@ -13,7 +13,7 @@ from dropbench.db.report.view.cells import CellResult, CellTrials, SeedResult
 from dropbench.db.schema.connection import reading
 from dropbench.db.schema.reference import ORIGINS
 from dropbench.db.statistics.corrections import benjamini_hochberg, holm
-from dropbench.db.statistics.seeds import summarize
+from dropbench.db.statistics.seeds import equal, summarize
 from dropbench.db.statistics.t_test import paired_t_test
 from dropbench.db.store.store import Store, TrialRow
 from dropbench.harness.suites.request import Heading, Request
@@ -158,7 +158,8 @@ def _compared(view: View) -> View:
     best_of = {column: _best_mean(view.column(column)) for column in view.columns}
     cells = {}
     for position, cell in view.cells.items():
-        best = cell.mean is not None and cell.mean == best_of[cell.column]
+        highest = best_of[cell.column]
+        best = cell.mean is not None and highest is not None and equal(cell.mean, highest)
         cells[position] = _with_delta(replace(cell, best=best), baseline_of.get(position))
     p_values = [cell.p_value for cell in cells.values()]
     corrected = zip(cells.items(), holm(p_values), benjamini_hochberg(p_values), strict=True)
