@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, ValidationError
 from pydantic.fields import FieldInfo
 
 from dropbench.harness.errors import InputError
-from dropbench.harness.regularizers import REGULARIZERS
+from dropbench.harness.regularizers import BASELINES, REGULARIZERS
 from dropbench.harness.regularizers.base import Regularizer
 from dropbench.harness.regularizers.composition import SEPARATOR, Composition, Part
 from dropbench.harness.regularizers.schedules import SCHEDULES
@@ -156,12 +156,12 @@ def fields(name: str) -> dict[str, FieldInfo]:
     """Return the parameters of a regularizer with their types; raises InputError if the regularizer is unknown."""
     if len(names := part_names(name)) > 1:
         return {f"{part}.{key}": field for part in names for key, field in fields(part).items()}
-    return {} if REGULARIZERS.entry(name).name == "none" else dict(class_of(name).model_fields)
+    return {} if REGULARIZERS.entry(name).name in BASELINES else dict(class_of(name).model_fields)
 
 
 def describe_parameters(name: str) -> dict[str, dict[str, Any]]:
     """Return each parameter's default, and what it is in words; raises InputError if the regularizer is unknown."""
-    if REGULARIZERS.entry(name).name == "none":
+    if REGULARIZERS.entry(name).name in BASELINES:
         return {}
     built = build_regularizer(name)
     defaults = built.model_dump(mode="json")
@@ -195,7 +195,7 @@ def complete_spec(name: str, params: Mapping[str, Any] | None = None) -> Regular
                 values[f"{part.name}.{key}"] = value
         return RegularizerSpec(name=SEPARATOR.join(part.name for part in built.parts), params=values)
     name = REGULARIZERS.entry(name).name
-    return RegularizerSpec(name=name, params={} if name == "none" else _all_params(built))
+    return RegularizerSpec(name=name, params={} if name in BASELINES else _all_params(built))
 
 
 def _all_params(built: Regularizer) -> dict[str, Any]:

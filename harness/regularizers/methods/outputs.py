@@ -9,6 +9,7 @@ from pydantic import Field
 
 from dropbench.harness.regularizers.around import PlainAttention
 from dropbench.harness.regularizers.base import RATIO, Site, SiteKind, Stage, drop_ratio
+from dropbench.harness.rounding import floor_share
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -42,6 +43,7 @@ class HiddenCut(PlainAttention):
 
     sites: ClassVar[frozenset[SiteKind]] = frozenset({"feed-forward"})
     stage: ClassVar[Stage] = "output"
+    result_version: ClassVar[int] = 2
 
     ratio: float = RATIO
     unit: Literal["span", "element"] = Field(default="span", description="one span of tokens, or independent elements")
@@ -70,6 +72,7 @@ class DropDim(PlainAttention):
 
     sites: ClassVar[frozenset[SiteKind]] = frozenset({"feed-forward", "attention-output", "embedding"})
     stage: ClassVar[Stage] = "output"
+    result_version: ClassVar[int] = 2
 
     ratio: float = RATIO
     unit: Literal["element", "span"] = Field(default="element", description="independent dimensions, or one span")
@@ -115,7 +118,7 @@ def _shape(x: Any, batch_axis: int) -> list[int]:
 
 def _span_length(length: int, ratio: float) -> int:
     """Return the length of a span: the share `ratio`, at least 1, of a sequence that keeps at least 1."""
-    return max(1, min(int(ratio * length), length - 1))
+    return max(1, min(floor_share(ratio, length), length - 1))
 
 
 def _spans(uniform: Tensor, length: int, ratio: float) -> Tensor:

@@ -25,14 +25,14 @@ def site(ratio: float) -> tuple[PatchDropout, Site]:
     return method, made
 
 
-@pytest.mark.parametrize("ratio", [0.1, 0.5, 0.99])
+@pytest.mark.parametrize("ratio", [0.1, 0.5, 0.8, 0.99])  # (1 - 0.8) * 20 is below 4
 def test_values_and_gradients_equal_a_reference(ratio: float) -> None:
     x = torch.randn(BATCH, PREFIX + PATCHES, WIDTH, dtype=torch.float64, requires_grad=True)
     method, made = site(ratio)
     torch.manual_seed(4)
     out = method.tokens(x, made)
     torch.manual_seed(4)
-    noise, kept = torch.rand(BATCH, PATCHES), max(1, int(PATCHES * (1 - ratio)))
+    noise, kept = torch.rand(BATCH, PATCHES), max(1, PATCHES * round(100 - 100 * ratio) // 100)
     rows = []
     for b in range(BATCH):
         chosen = sorted(range(PATCHES), key=lambda n: float(noise[b, n]))[:kept]
