@@ -14,6 +14,12 @@ class UnsuitableError(InputError):
     """A regularizer cannot work with a task or model, by its method. In a suite, the trial is skipped instead."""
 
 
+ENQUEUE_AGAIN = "enqueue it again, as another trial"
+"""The end of the cause of a failed trial whose code, data, weights or plug-ins have changed: a retry fails, too."""
+CHANGED = f"have changed since the trial was made: restore them, or {ENQUEUE_AGAIN}"
+"""The end of a message on files that a trial needs."""
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str], own: str = "") -> InputError:
     """Return the error for a name that does not exist, with the nearest names that do; `own`: how to add others."""
     names = sorted(known)

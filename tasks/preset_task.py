@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import replace
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from dropbench.harness.errors import InputError, unknown_name
+from dropbench.harness.errors import CHANGED, InputError, unknown_name
 from dropbench.harness.files import read_yaml
 from dropbench.harness.models.catalog import MODELS
 from dropbench.harness.regularizers import REGULARIZERS
@@ -19,7 +19,8 @@ from dropbench.harness.regularizers.base import Site
 from dropbench.harness.regularizers.schedules import SCHEDULES
 from dropbench.harness.regularizers.spec import complete_spec, part_names
 from dropbench.harness.settings import Settings
-from dropbench.harness.trials.alignment import FINETUNE, FINETUNE_KEYS, validate_alignment
+from dropbench.harness.trials.alignment import validate_alignment
+from dropbench.harness.trials.overrides import unused_keys, with_typed_options
 from dropbench.harness.trials.plugins import plugin_digests
 from dropbench.harness.trials.recipe import Recipe, ResolvedRecipe, complete_recipe
 from dropbench.harness.trials.result_versions import with_current_versions
@@ -101,6 +102,7 @@ class PresetTask(Task):
             raise InputError(f"schedule '{schedule}': each part has its own: `{names[0]}:schedule={schedule} + …`")
         align = validate_alignment(request.align, regularizer)
         weights = str(weights_path(request.weights)) if request.weights is not None else None
+        unused = unused_keys(align, names)
         draft = Trial(
             task=cls.name,
             data=DataRef(name=request.data, fingerprint=""),
@@ -110,8 +112,8 @@ class PresetTask(Task):
             schedule=schedule,
             align=align,
             preset=request.preset,
-            overrides={key: value for key, value in request.overrides.items() if key not in _unused_keys(align)},
-            recipe=cls._recipe(request, DATASETS.entry(request.data).name, entry.name, align),
+            overrides={key: value for key, value in request.overrides.items() if key not in unused},
+            recipe=cls._recipe(request, DATASETS.entry(request.data).name, entry.name, unused),
             plugins=plugin_digests(
                 *((TASKS, cls.name), (MODELS, entry.name), (SCHEDULES, schedule), (DATASETS, request.data)),
                 *((REGULARIZERS, name) for name in names),
@@ -151,7 +153,7 @@ class PresetTask(Task):
         if cls.recipes is not None:
             return None  # nothing was published
         data, model = DATASETS.entry(request.data).name, MODELS.entry(request.model).name
-        recipe = cls._recipe(request, data, model, request.align)
+        recipe = cls._recipe(request, data, model, unused_keys(request.align, part_names(request.regularizer)))
         deviations = read_recipes(cls.kind).get("deviations", {})
         groups = (deviations.get(group, {}).get(key, []) for group, key in _group_keys(model, data))
         return ResolvedRecipe(recipe, tuple(chain(deviations.get("all", []), *groups)))
@@ -164,10 +166,10 @@ class PresetTask(Task):
         return dict(zip(names, layers, strict=True))
 
     @classmethod
-    def _recipe(cls, request: TrialRequest, data: str, model: str, align: str) -> dict[str, Any]:
+    def _recipe(cls, request: TrialRequest, data: str, model: str, unused: Set[str]) -> dict[str, Any]:
         layers = recipe_layers(cls.recipes or read_recipes(cls.kind), cls.kind, request.preset, data, model)
-        complete = complete_recipe(cls.recipe_type, [*layers, request.overrides])
-        return complete.model_dump(mode="json", exclude_none=True, exclude=_unused_keys(align))
+        complete = complete_recipe(cls.recipe_type, [*layers, with_typed_options(request.overrides, model)])
+        return complete.model_dump(mode="json", exclude_none=True, exclude={*unused})
 
     @classmethod
     def check(cls, trial: Trial) -> None:
@@ -184,10 +186,13 @@ class PresetTask(Task):
         from dropbench.harness.models.sites import sites
         from dropbench.harness.regularizers.composition import Composition, same_stage
         from dropbench.harness.training.regularization import bind_trial, check_objective
+        from dropbench.harness.trials.optimization import has_backbone
 
         recipe = cls.recipe_type.model_validate(trial.recipe)
         with torch.device("meta"):
             model = cls.make_model(trial, recipe, cls.sizes_for(recipe, DATASETS.get(trial.data.name).classes or 2))
+        if "backbone_lr" in trial.overrides and not has_backbone(model):
+            raise InputError(f"recipe: backbone_lr: model '{trial.model}' has no backbone: remove it")
         report = bind_trial(model, trial)
         check_objective(report.regularizer, cls, trial.regularizer.name)
         if isinstance(report.regularizer, Composition):
@@ -267,11 +272,6 @@ def _max_window(site: Site, recipe: Recipe, square: bool) -> int | None:
     return min(site.grid) if square else site.grid[0] * site.grid[1] + site.num_prefix_tokens
 
 
-def _unused_keys(align: str) -> set[str]:
-    """Return recipe keys that a trial without fine-tuning never reads; a suite may set them for all of its rows."""
-    return set() if align == FINETUNE else set(FINETUNE_KEYS)
-
-
 @lru_cache
 def read_recipes(task: str) -> dict[str, Any]:
     """Return the content of a task's recipe file; raise InputError if there is none."""
@@ -290,6 +290,6 @@ def resolve_data(trial: Trial, settings: Settings) -> Source:
     if trial.data.fingerprint == fingerprint:
         return source
     raise InputError(
-        f"data '{trial.data.name}' in {source.folder} have changed since the trial was made: "
-        f"fingerprint {fingerprint}, expected {trial.data.fingerprint}"
+        f"data '{trial.data.name}' in {source.folder} {CHANGED} "
+        f"(fingerprint {fingerprint}, expected {trial.data.fingerprint})"
     )

@@ -7,7 +7,7 @@ import os
 from functools import lru_cache
 from pathlib import Path
 
-from dropbench.harness.errors import InputError
+from dropbench.harness.errors import CHANGED, InputError
 from dropbench.harness.files import open_regular
 from dropbench.harness.trials.trial import Trial, WeightsRef
 
@@ -41,7 +41,7 @@ def resolve_weights(trial: Trial) -> Path | None:
         return None
     current = weights_ref(Path(trial.weights.path))
     if current.digest != trial.weights.digest:
-        raise InputError(f"weights {current.path} have changed since the trial was made")
+        raise InputError(f"weights {current.path} {CHANGED}")
     return Path(current.path)
 
 

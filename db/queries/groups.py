@@ -12,7 +12,16 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, Text, cast, func, select
 
-from dropbench.db.queries.marks import data_sets, flatten, mark_columns, marks_of, result_versions_differ, trial_labels
+from dropbench.db.queries.marks import (
+    Machine,
+    data_sets,
+    flatten,
+    machines,
+    mark_columns,
+    marks_of,
+    result_versions_differ,
+    trial_labels,
+)
 from dropbench.db.schema.reference import ORIGIN
 from dropbench.db.schema.tables import FINAL, Configs, Metrics, Trials
 from dropbench.db.store.filters import Filter, final_names
@@ -60,7 +69,7 @@ class Pool:
 class Group:
     """Trials that share a label: final values by name, states, and marks: of the data, or why a trial is skipped.
 
-    `config_id` is their configuration, None if they are grouped by other keys.
+    `config_id` is their configuration, None if they are grouped by other keys; `machines` trained them.
     """
 
     label: dict[str, Any]
@@ -68,6 +77,7 @@ class Group:
     values: defaultdict[str, Pool] = field(default_factory=partial(defaultdict, Pool))
     states: set[str] = field(default_factory=set)
     marks: set[str | None] = field(default_factory=set)
+    machines: set[Machine] = field(default_factory=set)
 
 
 class GroupKeys:
@@ -219,25 +229,17 @@ def grouped(
     for name in resolve_names(connection, metrics):
         for key, values, finite in groups.keys.finals(connection, name):
             groups.at(key).values[name].add(key[0], values, finite)
+    for key, machine in machines(connection, groups.keys.select):
+        groups.at(key).machines.add(machine)
     if not group_by:
         groups.mark_alike(connection)
+    for group in groups.by_key.values():
+        group.marks.add(f"{len(group.machines)} machines" if len(group.machines) > 1 else None)
     return list(groups.by_key.values())
 
 
 def _several(sets: Collection[tuple[str, ...]]) -> bool:
     return len(sets) > len({data for data, _ in sets})
-
-
-def seed_values(keys: GroupKeys, connection: Connection, name: str) -> dict[tuple[Any, ...], dict[int, float]]:
-    """Return the finite final values of a metric by key and seed."""
-    query = keys.select(Trials.c.seed, Metrics.c.value).join(Metrics, Metrics.c.trial_id == Trials.c.id)
-    query = query.where(Metrics.c.step == FINAL, Metrics.c.name == name, Metrics.c.value.is_not(None))
-    # The index of final values has the configuration: trials of others are not looked up.
-    query = query.where(*keys.filter.on_configs(Metrics.c.config_id))
-    values: dict[tuple[Any, ...], dict[int, float]] = {}
-    for *key, seed, value in _raw_rows(connection, query):
-        values.setdefault(tuple(key), {})[seed] = value
-    return values
 
 
 def configs(connection: Connection, filter: Filter, keys: Sequence[str]) -> dict[str, tuple[Any, ...]]:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, case, func, null, select, tuple_
+from sqlalchemy import ColumnElement, Connection, Select, case, func, null, select, tuple_
 
 from dropbench.db.schema.reference import Details, has_reference
-from dropbench.db.schema.tables import Configs, Trials
+from dropbench.db.schema.tables import Attempts, Configs, Trials
 from dropbench.db.store.filters import distinct_values
 from dropbench.db.store.rows import in_list
-from dropbench.harness.errors import InputError
+from dropbench.harness.errors import InputError, count_of
 from dropbench.harness.regularizers.spec import part_names
 from dropbench.harness.runs.run_directory import Runs
 from dropbench.harness.settings import Settings
@@ -29,6 +29,8 @@ VERSIONED = ("task", "model", "regularizer", "result_versions")
 OLDER, OLDER_SIGN = "older rule", "‡"
 """The mark of configurations that an earlier result version of their task, model or regularizer has trained, and the
 sign of it beside a number."""
+Machine = tuple[str, int | None]
+"""A GPU, or a processor with a number of threads."""
 LIMIT = 100
 """Runs of a data set that are tried: those of an imported database are elsewhere."""
 
@@ -180,10 +182,32 @@ def libraries_of(connection: Connection, ids: Sequence[str]) -> dict[str, str]:
     return dict(connection.execute(query.where(in_list(connection, Trials.c.id, ids))).all())
 
 
+def machines(connection: Connection, keys: Callable[..., Select[Any]]) -> Iterator[tuple[tuple[Any, ...], Machine]]:
+    """Yield the keys of finished trials, each with a machine that trained some of them.
+
+    `keys` returns a query for keys of trials with more columns (`dropbench.db.queries.groups.GroupKeys.select`).
+    Machines change the order of sums alone; what changes the computed function is in ``libraries``.
+    """
+    threads = case((Attempts.c.gpu_seconds > 0, null()), else_=Attempts.c.cpus)
+    query = keys(Attempts.c.device, threads).join(Attempts, Attempts.c.trial_id == Trials.c.id).distinct()
+    query = query.where(Trials.c.state == "succeeded", Attempts.c.device.is_not(None))
+    for *key, device, cpus in connection.execute(query):
+        yield tuple(key), (device, cpus)
+
+
+def machine_text(connection: Connection, ids: Sequence[str]) -> str | None:
+    """Return the machines of trials as ``2 machines (AMD EPYC 7763, 1 thread; NVIDIA H100)``; None for a single one."""
+    chosen = in_list(connection, Trials.c.id, ids)
+    own = {
+        machine for _, machine in machines(connection, lambda *more: select(*more).select_from(Trials).where(chosen))
+    }
+    texts = sorted(device + (f", {count_of(cpus, 'thread')}" if cpus else "") for device, cpus in own)
+    return f"{len(texts)} machines ({'; '.join(texts)})" if len(texts) > 1 else None
+
+
 def outdated_notes(trials: Iterable[Trial]) -> tuple[str, ...]:
     """Return what differs between the result versions of trials and the current ones, a note for each item."""
     notes: dict[str, str] = {}
     for trial in trials:
-        with suppress(InputError):  # an item that is not registered
-            notes |= version_notes(trial)
+        notes |= version_notes(trial)
     return tuple(note if item == "engine" else f"{OLDER_SIGN} {OLDER}: {note}" for item, note in notes.items())

@@ -21,12 +21,26 @@ from dropbench.harness.validation import StrictModel, input_error
 CONSTANT = {"over": "constant"}
 """Parameters that a spec leaves out at these values: every regularizer has them, and few specs set them."""
 
+_NUMBER = re.compile(r"[+-]?(\d+|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)", re.ASCII)
+"""A number as texts spell it; the group is all digits if it is an integer."""
+
 
 def _scalar(value: Any) -> Any:
     is_number = (isinstance(value, int) and abs(value) < 2**63) or (isinstance(value, float) and math.isfinite(value))
     if not is_number and not isinstance(value, str):
         raise ValueError("expected text, true, false, or a finite number below 2^63")
+    if isinstance(value, str) and _NUMBER.fullmatch(value) is None and _is_python_number(value):
+        raise ValueError("expected a finite number in plain digits, such as 20 or 1e-3")
     return value
+
+
+def _is_python_number(text: str) -> bool:
+    """Return whether Python, and with it pydantic, reads a text as a number: also 2_0, inf, or digits of any script."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 Scalar = Annotated[bool | int | float | str, BeforeValidator(_scalar)]
@@ -246,9 +260,7 @@ def parse_scalar(text: str) -> Scalar:
     """Return the number or boolean that `text` spells, else the text."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
-    for kind in (int, float)[len(text) > 18 :]:  # more digits do not fit into 64 bits
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
+    number = _NUMBER.fullmatch(text)
+    if number is None:
+        return text
+    return int(text) if number[1].isdigit() and len(text) <= 18 else float(text)  # more digits do not fit into 64 bits

@@ -263,6 +263,8 @@ def submit(
             else:
                 with _only_json(as_json):
                     done = submit_trials(store, settings, group, plan)
+                for note in done.notes:
+                    typer.echo(note, err=True)
                 text = done.render()
                 listed.append(done.to_json())
             if not as_json:

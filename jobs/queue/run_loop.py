@@ -17,8 +17,9 @@ from socket import gethostname
 
 from dropbench.db.store.store import Store, SubmissionRow, TrialRow
 from dropbench.db.tuning.select import is_pruned
-from dropbench.harness.errors import count_of
+from dropbench.harness.errors import ENQUEUE_AGAIN, count_of
 from dropbench.harness.settings import Settings
+from dropbench.harness.source import at_start
 from dropbench.harness.suites.request import Request
 from dropbench.harness.trials.trial import FINAL_STATES, Trial
 from dropbench.jobs.queue.operations import requeue_exhausted
@@ -71,8 +72,10 @@ class RunSummary:
             more = f" and {len(ids) - 1} more" if len(ids) > 1 else ""
             lines.append(f"{ids[0]}{more} {cause}; see `dropbench logs {ids[0]}`")
         lost = f"{len(rows)} of {count_of(len(self.rows), 'trial')} failed or cancelled"
-        retry = f"dropbench retry {self.request.suite.name or 'failed'}"
-        return [*lines, f"{lost}: run `{retry}`, then this command again."] if rows else []
+        # A trial of changed code, data, weights or plug-ins fails again; this command requests another in its place.
+        retry = "" if all(ENQUEUE_AGAIN in (row.reason or "") for row in rows) else self.request.suite.name or "failed"
+        first = f"run `dropbench retry {retry}`, then" if retry else "run"
+        return [*lines, f"{lost}: {first} this command again."] if rows else []
 
 
 def run(
@@ -89,8 +92,10 @@ def run(
     Trials in `left_out` are part of the request, and are not run.
 
     Raises:
-        InputError: the database or the runs folder cannot be written; running workers continue.
+        InputError: the database or the runs folder cannot be written, or the package has changed on disk; running
+            workers continue.
     """
+    at_start()
     searches = Searches(store, settings, requested, left_out)
     if plan.executor == "debug":
         return _run(store, settings, searches, plan, bar)
@@ -149,7 +154,10 @@ def _run_until_done(
         open_states = {row.state for row in rows.values()} - FINAL_STATES
         if not open_states:
             return
-        if dispatch(store, settings, [id for id, row in rows.items() if row.state == "queued"], plan) is None:
+        done = dispatch(store, settings, [id for id, row in rows.items() if row.state == "queued"], plan)
+        for note in done.notes() if done is not None else ():
+            progress.print_line(note)
+        if done is None:
             if open_states == {"queued"} and not reported_wait:
                 progress.print_line(f"Waiting: workers of other command lines use all worker slots ({plan.parallel}).")
                 reported_wait = True

@@ -20,6 +20,7 @@ from dropbench.harness.clock import utc_now_iso
 from dropbench.harness.errors import InputError
 from dropbench.harness.files import open_regular
 from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.source import code_digest
 from dropbench.jobs.worker import process_group, retry
 
 LOST = "worker died without reporting an error (killed, out of memory, or node down)"
@@ -64,6 +65,7 @@ class Attempt:
             "cpus": (threads or len(os.sched_getaffinity(0))) * int(os.environ.get("SLURM_NTASKS") or 1),
             "gpus": len(process_group.visible_devices()) * int(os.environ.get("SLURM_JOB_NUM_NODES") or 1),
             "micro_batch_splits": retry.pieces(self.previous),
+            "code": code_digest(),
             "started_at": utc_now_iso(),
             **dict.fromkeys(("ended_at", "device", "cpu_seconds", "gpu_seconds", "peak_memory_bytes", "steps_done")),
             "message": None,
@@ -213,11 +215,18 @@ def _is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
 
 
-def _accelerator() -> tuple[str, int, int]:
-    """Return the device, the number of GPUs of this process, and the peak bytes allocated on the first GPU."""
+def _accelerator() -> tuple[str | None, int, int]:
+    """Return the GPU or processor, the number of GPUs of this process, and the peak bytes allocated on the first GPU.
+
+    The first is None if nothing was computed, as torch was not imported.
+    """
     torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_available() or not torch.cuda.is_initialized():
-        return "cpu", 0, 0
+    if torch is None:
+        return None, 0, 0
+    if not torch.cuda.is_available() or not torch.cuda.is_initialized():
+        from dropbench.harness.training.environment import processor
+
+        return processor(), 0, 0
     return torch.cuda.get_device_name(0), torch.cuda.device_count(), torch.cuda.max_memory_allocated(0)
 
 

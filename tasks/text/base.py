@@ -9,7 +9,7 @@ from typing import Any, ClassVar, cast
 import torch
 from torch import Tensor, nn
 
-from dropbench.harness.errors import InputError
+from dropbench.harness.errors import CHANGED, InputError
 from dropbench.harness.models.catalog import MODELS
 from dropbench.harness.predictions.schema import content_id
 from dropbench.harness.registry import load
@@ -60,7 +60,7 @@ class TextTask(TextSpec):
             return self.make_model(self.trial, recipe, self.model_sizes())
         path = locate_vectors(recipe.vectors, self.settings)
         if fingerprint(path.parent, [path]) != recipe.vectors_fingerprint:
-            raise InputError(f"vectors '{recipe.vectors}' in {path} have changed since the trial was made")
+            raise InputError(f"vectors '{recipe.vectors}' in {path} {CHANGED}")
         if not isinstance(self.tokenizer, WordTokenizer):
             raise InputError(f"vectors={recipe.vectors}: model '{self.trial.model}' has its own tokenizer, not words")
         vocabulary = self.tokenizer.vocabulary

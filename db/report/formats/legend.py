@@ -47,6 +47,8 @@ def about(view: View, *, intervals: bool = True) -> list[str]:
     lines += [*_floor_lines(view), *selection_lines(view), *recipe_lines(view), *_data_lines(results)]
     if view.versions:
         lines.append(f"trained with different versions: {view.versions}")
+    if view.machines:
+        lines.append(f"trained on {view.machines}: they add numbers in other orders, so that the last digits differ")
     lines += [*_dropout_lines(results), *view.outdated, *view.reference]
     if overrides := view.request.options.overrides:
         lines.append(f"recipe overridden: {', '.join(f'{key}={value}' for key, value in overrides.items())}")

@@ -12,6 +12,7 @@ from dropbench.db.queries.marks import (
     is_older,
     libraries_differ,
     libraries_of,
+    machine_text,
     outdated_notes,
 )
 from dropbench.db.queries.results import final_values
@@ -37,7 +38,8 @@ class View:
 
     A cell's mean is over trials that were trained with the same versions. The others are ``left out``. `outdated` has a
     note for each result version of the trials that is not the current one. `notices` are lines on unfinished candidates
-    and on a pre-registration. `reference` describes the reference results, if the table has any.
+    and on a pre-registration. `reference` describes the reference results, if the table has any, and `machines` those
+    that trained it, if there are several.
     """
 
     request: Request
@@ -49,6 +51,7 @@ class View:
     notices: tuple[str, ...] = ()
     floors: Floors = field(default_factory=dict)
     reference: tuple[str, ...] = ()
+    machines: str | None = None
 
     @property
     def suite(self) -> Heading:
@@ -71,6 +74,7 @@ def build(request: Request, cells: Sequence[CellTrials], store: Store) -> View:
     states = store.states(ids)
     with reading(store.engine) as connection:
         libraries = libraries_of(connection, ids) if libraries_differ(connection) else {}
+        trained_on = machine_text(connection, ids)
     frequency = Counter(libraries.values())
     readable = [id for cell in cells if not cell.hidden for id in cell.ids]
     values = {name: final_values(store, readable, name) for name in {cell.cell.metric for cell in cells}}
@@ -92,7 +96,9 @@ def build(request: Request, cells: Sequence[CellTrials], store: Store) -> View:
         results[cell.row, cell.cell.column] = _cell_result(cell, trial, tuple(seeds))
     rows, columns = (tuple(dict.fromkeys(position[axis] for position in results)) for axis in (0, 1))
     outdated = outdated_notes(trials.values())
-    return _compared(View(request, rows, columns, results, differing_versions(frequency), outdated))
+    return _compared(
+        View(request, rows, columns, results, differing_versions(frequency), outdated, machines=trained_on)
+    )
 
 
 def _seeds(

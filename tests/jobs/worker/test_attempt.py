@@ -8,6 +8,7 @@ import pytest
 
 from dropbench.harness.errors import InputError
 from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.training.environment import processor
 from dropbench.jobs.worker.attempt import Attempt, checkpoint_step, finalize_dead
 from dropbench.jobs.worker.retry import MAX_FRUITLESS_ATTEMPTS
 from tests.jobs.workplace import Tiny
@@ -39,7 +40,7 @@ def test_the_record_of_an_attempt(directory: RunDirectory) -> None:
     assert (record["state"], record["steps_done"], record["device"], record["gpu_seconds"]) == (
         "succeeded",
         12,
-        "cpu",
+        processor(),
         0,
     )
     assert record["ended_at"] >= record["started_at"]
