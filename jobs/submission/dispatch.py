@@ -22,7 +22,6 @@ from dropbench.harness.settings import Settings
 from dropbench.jobs.submission.local import LocalWorkers, run_debug
 from dropbench.jobs.submission.submission import job_name, revoke, write_elements
 from dropbench.jobs.worker import process_group, retry, slots
-from dropbench.jobs.worker.attempt import remove_temp_files
 from dropbench.jobs.worker.worker import Worker
 
 if TYPE_CHECKING:
@@ -236,10 +235,7 @@ def _claim(
     with synced_together(settings.runs) if len(missing) > MAX_SEPARATE_SYNCS else contextlib.nullcontext():
         for trial in store.trials(missing).values():
             with contextlib.suppress(InputError):  # the worker skips damaged directories, and `collect` fails them
-                directory = RunDirectory.create(settings.runs, trial)
-                with directory.lock() as locked:
-                    if locked:
-                        remove_temp_files(directory.path)
+                RunDirectory.create(settings.runs, trial)
     return store.intend(ids, submission)
 
 
