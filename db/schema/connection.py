@@ -133,10 +133,11 @@ def disposed_on_error(engine: Engine) -> Iterator[None]:
 
 
 def database_name(engine: Engine) -> str:
-    """Return the database's name for messages: the file, or the URL without its password."""
+    """Return the database's name for messages: the file, or the URL without its password and options."""
     if engine.dialect.name == "sqlite":
         return engine.url.database or "the database in memory"
-    return engine.url.render_as_string(hide_password=True)
+    shown = {key: value for key, value in engine.url.query.items() if key in ("host", "port")}
+    return engine.url.set(query=shown).render_as_string(hide_password=True)
 
 
 def _prepare(connection: Any, record: Any) -> None:

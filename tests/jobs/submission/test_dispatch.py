@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -41,6 +42,8 @@ def test_trials_are_packed_into_jobs_and_arrays_are_split(queue: Store, place: W
     folder = place.runs / ".submitit" / first.submission
     assert json.loads((folder / ELEMENTS_FILE).read_text()) == dict.fromkeys(first.trials, 0)
     assert (folder / "0.pkl").exists(), "the job's pickle is written before sbatch is called"
+    for name in ("0.pkl", "submission.sh"):
+        assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600, "settings may be secret"
     second = dispatch(
         queue, place.settings, queue.find(None), Plan("slurm", profile=Profile(trials_per_job=3), after="71")
     )
