@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -80,7 +81,8 @@ def show_table(
         except InputError as error:
             failures.append(str(error))
         else:
-            file = settings.runs / "figures" / f"{view.suite.name.replace('/', '-')}.png"
+            name = re.sub(r"[^\w.-]", "-", view.suite.name)[:100]  # of any user's request: no path
+            file = settings.runs / "figures" / f"{name}.png"
             file.parent.mkdir(parents=True, exist_ok=True)
             write_atomic(file, image)
             typer.echo(f"figure: {file}", err=True)
