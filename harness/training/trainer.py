@@ -16,7 +16,6 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from dropbench.harness.attention.backends import used_backends
 from dropbench.harness.errors import Diverged, InputError, Interrupted
-from dropbench.harness.files import write_json
 from dropbench.harness.models.sites import set_progress
 from dropbench.harness.regularizers.auxiliary_loss import modules_with_aux_loss, with_penalty
 from dropbench.harness.runs.run_directory import RunDirectory
@@ -275,7 +274,7 @@ class Trainer(Processes):
             kernels = {"backend": self.settings.backend, "backends": used_backends(), "compile": self.settings.compile}
             notes = {"notes": self.task.notes, "deviations": recipe_diff(type(self.task), self.task.trial)}
             content = {**environment(self.accelerator.device), **kernels, "sites": self.sites, **notes}
-            write_json(self.directory.path / "environment.json", content)
+            self.directory.write("environment.json", content)
 
     def eval_model(self) -> nn.Module:
         """Return the model that is evaluated: the averaged one if the recipe averages weights."""

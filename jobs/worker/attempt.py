@@ -21,6 +21,7 @@ from dropbench.harness.errors import InputError
 from dropbench.harness.files import open_regular
 from dropbench.harness.runs.lease import Lease, SupersededError
 from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.runs.stamps import stamped
 from dropbench.jobs.worker import process_group, retry
 
 LOST = "worker died without reporting an error (killed, out of memory, or node down)"
@@ -183,7 +184,7 @@ def _rewrite(directory: RunDirectory, number: int, record: dict[str, Any]) -> No
             raise
         # On a full disk only the file's own block is available. A reader that sees a half-written record takes the
         # attempt for absent and the trial for one to be run again, which loses nothing.
-        record = {**record, "number": number, "message": None}
+        record = stamped({**record, "number": number, "message": None}, directory.id)
         with contextlib.suppress(OSError), open(_attempt_file(directory, number), "rb+") as file:
             file.write(json.dumps(record).encode().ljust(os.fstat(file.fileno()).st_size))
             file.truncate()
