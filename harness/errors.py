@@ -32,10 +32,13 @@ def unknown_name(kind: str, name: str, known: Iterable[str], own: str = "") -> I
     return InputError(f"unknown {kind} '{name}': {hint}" + (f" (your own: {own})" if own else ""))
 
 
-def check_text(text: str, source: str) -> None:
-    """Raise InputError for a text that files and databases cannot hold: with a NUL, or of bytes that are not UTF-8."""
+def check_text(text: str, source: str, *, quotes: bool = True) -> None:
+    """Raise InputError for a text that files and databases cannot hold: with a NUL, or of bytes that are not UTF-8.
+
+    The message `quotes` the text, unless it may be secret.
+    """
     if "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
-        raise InputError(f"{source} {text!a}: expected text in UTF-8 without NUL")
+        raise InputError(f"{source}{f' {text!a}' if quotes else ''}: expected text in UTF-8 without NUL")
 
 
 def count_of(number: int, noun: str, plural: str = "") -> str:

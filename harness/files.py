@@ -26,15 +26,17 @@ _LATER: ContextVar[bool] = ContextVar("later", default=False)
 
 
 @contextlib.contextmanager
-def atomic_file(path: Path) -> Iterator[BinaryIO]:
+def atomic_file(path: Path, *, private: bool = False) -> Iterator[BinaryIO]:
     """Open a file that gets the name `path` when the block succeeds, and is deleted if it raises.
+
+    A `private` file is readable by its owner alone.
 
     Raises:
         OSError: the disk is full or the folder is read-only; nothing is left behind.
     """
     temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
     try:
-        with open(temporary, "xb") as file:
+        with open(temporary, "xb", opener=_open_private if private else None) as file:
             yield file
             file.flush()
             if not _LATER.get():
@@ -43,6 +45,10 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 @contextlib.contextmanager
@@ -73,9 +79,9 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dropbench"
 
 
-def write_atomic(path: Path, content: bytes) -> None:
-    """Write `content` to `path` atomically; raises OSError as `atomic_file` does."""
-    with atomic_file(path) as file:
+def write_atomic(path: Path, content: bytes, *, private: bool = False) -> None:
+    """Write `content` to `path` atomically; arguments and errors as for `atomic_file`."""
+    with atomic_file(path, private=private) as file:
         file.write(content)
 
 
@@ -84,9 +90,10 @@ def canonical_json(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write `value` as indented JSON, atomically."""
-    write_atomic(path, (json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode())
+def write_json(path: Path, value: Any, *, private: bool = False) -> None:
+    """Write `value` as indented JSON, atomically; arguments and errors as for `atomic_file`."""
+    text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    write_atomic(path, text.encode(), private=private)
 
 
 def open_regular(path: Path) -> BufferedReader:

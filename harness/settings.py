@@ -54,7 +54,7 @@ class Settings:
 
     data: Path = Path("data")
     runs: Path = Path("runs")
-    database: str = "sqlite:///dropbench.db"
+    database: str = field(default="sqlite:///dropbench.db", repr=False)
     folders: dict[str, Path] = field(default_factory=dict)
     plugins: tuple[Path, ...] = ()
     device: str = "auto"
@@ -78,7 +78,7 @@ class Settings:
         fields: dict[str, Any] = {}
         for variable, (name, parse) in _VARIABLES.items():
             if text := os.environ.get(variable):
-                check_text(text, variable)
+                check_text(text, variable, quotes=name != "database")  # a URL may have a password
                 if parse is int and not (text.isdecimal() and len(text) < 5):
                     raise InputError(f"{variable}={text}: expected a number of processes, at most 9999")
                 fields[name] = parse(text)
@@ -98,8 +98,12 @@ class Settings:
         return self.device != "cpu" and available
 
     def to_payload(self) -> dict[str, Any]:
-        """Return plain values with absolute paths, for a worker in another folder."""
+        """Return plain values with absolute paths, for a worker in another folder.
+
+        Without the database, which workers do not open: its URL may have a password, and the values are in a file.
+        """
         payload = asdict(self)
+        del payload["database"]
         payload["data"] = str(self.data.absolute())
         payload["runs"] = str(self.runs.absolute())
         payload["folders"] = {name: str(path.absolute()) for name, path in self.folders.items()}

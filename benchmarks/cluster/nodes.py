@@ -18,6 +18,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from dropbench.harness.runs.stamps import stamped
 from dropbench.jobs.slurm import client
 from dropbench.jobs.submission.submission import read_elements
 from dropbench.jobs.worker.retry import pieces
@@ -143,7 +144,7 @@ class Cluster:
             "started_at": self.now().isoformat(timespec="milliseconds"), "steps_done": 100 * number,
             "micro_batch_splits": pieces(attempts),
         }  # fmt: skip
-        _write(f"{self.runs}/{trial}/attempts/{number}.json", attempt)
+        _write(f"{self.runs}/{trial}/attempts/{number}.json", stamped(attempt, trial))
         draw = random.Random(f"{trial} {len(attempts)}")
         attempts.append(attempt)
         seconds, fate = 60 * MINUTES * math.exp(draw.gauss(0, 1)), "succeeded"
@@ -170,12 +171,12 @@ class Cluster:
         if fate == "succeeded":
             accuracy = 80 + int(trial, 16) % 1000 / 100
             metrics = {"test/accuracy": accuracy, "dev/accuracy": accuracy}
-            _write(f"{self.runs}/{trial}/result.json", {"metrics": metrics})
+            _write(f"{self.runs}/{trial}/result.json", stamped({"metrics": metrics}, trial))
         cause = None if fate == "succeeded" else f"simulated: {fate}"
         attempts[-1] |= {"state": fate, "cause": cause, "ended_at": self.now().isoformat()}
         file = f"{self.runs}/{trial}/attempts/{attempts[-1]['number']}.json"
         Path(file).unlink()  # ext4 waits for the disk where a file is cut to nothing and written anew
-        _write(file, attempts[-1])
+        _write(file, stamped(attempts[-1], trial))
         if fate == "preempted":
             self._end(element, "PREEMPTED", again=True)
             return

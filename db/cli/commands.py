@@ -33,27 +33,33 @@ def _progress_bar(as_json: bool) -> Progress:
 
 @db.command(epilog=examples("db rebuild"))
 def rebuild(as_json: Json = False) -> None:
-    """Rebuild the database from the run directories and requests. Trials without a run directory do not change.
+    """Make the database again from the run directories and requests, and put it in the place of the old one.
 
-    A damaged database file is renamed to NAME.damaged-TIME. Enqueue its trials without a run directory again.
+    What they do not have, such as queued trials, is taken from the old one, which is renamed to NAME.old-TIME.
     """
-    from dropbench.db.store.rebuild import open_undamaged
-    from dropbench.db.store.rebuild import rebuild as rebuild_from
+    from dropbench.db.transfer.rebuild import rebuild_database
 
     settings = Settings.from_environment()
-    with open_undamaged(settings.database) as store, _progress_bar(as_json) as bar:
+    with _progress_bar(as_json) as bar:
         task = bar.add_task("reading", total=None)
-        summary = rebuild_from(store, settings.runs, lambda: bar.advance(task))
-    for line in summary.damaged:
-        typer.echo(f"left out: {line}", err=True)
+        summary = rebuild_database(settings.database, settings.runs, lambda: bar.advance(task))
+    for kind in ("damaged", "left_out", "kept"):
+        for line in getattr(summary, kind):
+            typer.echo(f"{kind.replace('_', ' ')}: {line}", err=True)
     if as_json:
         typer.echo(json.dumps(asdict(summary)))
         return
-    damaged = f"{count_of(len(summary.damaged), 'damaged run directory', 'damaged run directories')} left out"
     recorded = f"{count_of(summary.recorded, 'trial')} and {count_of(summary.requests, 'request')}"
-    typer.echo(f"Recorded {recorded} from {settings.runs}, {damaged}.")
+    typer.echo(f"Recorded {recorded} from {settings.runs}, {count_of(len(summary.damaged), 'damaged file')}.")
     if summary.without_directory:
-        typer.echo(f"{count_of(summary.without_directory, 'trial')} without a run directory did not change.")
+        trials = count_of(summary.without_directory, "trial")
+        typer.echo(f"{trials} without a run directory are as they were in the previous database.")
+    if summary.without_request:
+        typer.echo(f"No request in {settings.runs}/requests names {count_of(summary.without_request, 'trial')}.")
+    if summary.missing:
+        typer.echo(f"{count_of(summary.missing, 'trial')} of requests are nowhere: enqueue their suites again.")
+    if summary.previous:
+        typer.echo(f"The previous database is {summary.previous}.")
 
 
 @db.command(epilog=examples("db export tables", "db export tables --format parquet"))

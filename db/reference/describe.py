@@ -17,7 +17,7 @@ from dropbench.db.schema.tables import Trials
 from dropbench.db.store.rows import in_list
 from dropbench.db.store.store import Store
 from dropbench.harness.errors import InputError, count_of
-from dropbench.harness.files import read_json
+from dropbench.harness.runs.run_directory import Runs
 
 MAX_OWN = 20
 """Run directories of the user's that are tried: those of an imported database are elsewhere."""
@@ -62,9 +62,7 @@ def machines(store: Store, ids: Iterable[str] | None = None) -> dict[str, str]:
 def _environments(runs: Path, ids: Iterable[str]) -> Iterable[dict[str, Any]]:
     for id in ids:
         with suppress(OSError, InputError):
-            content = read_json(runs / id / "environment.json")
-            if isinstance(content, dict):
-                yield content
+            yield Runs(runs)[id].read("environment.json")
 
 
 def facts(environments: Iterable[Mapping[str, Any]]) -> dict[str, str]:

@@ -10,10 +10,11 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event, text
+from sqlalchemy import URL, Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, OperationalError, SAWarning
 
+from dropbench.db.schema.seal import sealing
 from dropbench.harness.errors import InputError
 
 BUSY_TIMEOUT_S = 30
@@ -42,15 +43,15 @@ class DamagedDatabaseError(InputError):
     """A SQLite file is another program's, or damaged."""
 
 
-def damaged(engine: Engine, cause: str) -> InputError:
-    """Return the error for a database that is another program's, or damaged."""
+def damaged(engine: Engine, cause: str, *, in_rows: bool = False) -> InputError:
+    """Return the error for a database that is another program's, or damaged, if only in its rows."""
     message = f"{database_name(engine)}: {cause}: set DROPBENCH_DB to another one"
     if engine.dialect.name != "sqlite":
-        return InputError(message)
+        return InputError(f"{message}, or run `dropbench db rebuild`, which replaces its rows" if in_rows else message)
     return DamagedDatabaseError(f"{message}, or run `dropbench db rebuild`, which renames this one")
 
 
-def connect(url: str) -> Engine:
+def connect(url: str | URL) -> Engine:
     """Return an engine without opening the database. Raise InputError for an invalid URL or a missing driver."""
     try:
         parsed = make_url(url)
@@ -96,7 +97,7 @@ def writing(engine: Engine) -> Iterator[Connection]:
     """
     with translate_errors(engine), engine.connect() as connection:
         connection = connection.execution_options(dropbench_immediate=True)
-        with connection.begin():
+        with sealing(engine), connection.begin():
             if engine.dialect.name != "sqlite":
                 connection.execute(text("SELECT version_num FROM alembic_version FOR UPDATE"))
             yield connection
@@ -133,10 +134,11 @@ def disposed_on_error(engine: Engine) -> Iterator[None]:
 
 
 def database_name(engine: Engine) -> str:
-    """Return the database's name for messages: the file, or the URL without its password."""
+    """Return the database's name for messages: the file, or the URL without its password and options."""
     if engine.dialect.name == "sqlite":
         return engine.url.database or "the database in memory"
-    return engine.url.render_as_string(hide_password=True)
+    shown = {key: value for key, value in engine.url.query.items() if key in ("host", "port")}
+    return engine.url.set(query=shown).render_as_string(hide_password=True)
 
 
 def _prepare(connection: Any, record: Any) -> None:

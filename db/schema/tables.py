@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from sqlalchemy import JSON, BigInteger, Column, Float, ForeignKey, Index, Integer, MetaData, String, Table, Text
 from sqlalchemy.types import TypeEngine
@@ -30,6 +30,8 @@ METADATA = MetaData(
 Id = String(12)
 Time = String(32)
 """ISO 8601 in UTC: sorts as text, and is the same in every database and in the run directory."""
+
+SubmissionState = Literal["intended", "submitted", "ended"]
 
 
 def _columns(type_: TypeEngine[Any], *names: str, nullable: bool = True) -> Iterator[Column[Any]]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from sqlalchemy import Connection, Engine, inspect, text
 
 from dropbench.db.schema.connection import damaged, database_name, reading, translate_errors
+from dropbench.db.schema.seal import seal
 from dropbench.db.schema.tables import REVISION
 from dropbench.harness.errors import InputError
 
@@ -42,6 +43,7 @@ def ensure_current(engine: Engine) -> bool:
             config = Config(attributes={"connection": connection})
             config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
             command.upgrade(config, "head")
+    seal(engine)
     return True
 
 

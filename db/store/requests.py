@@ -37,8 +37,8 @@ def add_requests(connection: Connection, requests: Iterable[Request]) -> int:
             times = update(Requests).where(Requests.c.id == id)
             connection.execute(times.values(created_at=by_id[id].created_at, content=_content(by_id[id])))
     new = [request for id, request in by_id.items() if id not in existing]
-    insert_rows(connection, Requests, [_row(request) for request in new])
-    insert_rows(connection, Memberships, [row for request in new for row in _members(request)])
+    insert_rows(connection, Requests, [request_row(request) for request in new])
+    insert_rows(connection, Memberships, [row for request in new for row in membership_rows(request)])
     return len(new)
 
 
@@ -98,7 +98,8 @@ def in_suites(names: Sequence[str]) -> Any:
     return select(Memberships.c.trial).where(Memberships.c.request.in_(requests))
 
 
-def _row(request: Request) -> dict[str, Any]:
+def request_row(request: Request) -> dict[str, Any]:
+    """Return a row of `Requests`."""
     return {
         "id": request.id,
         "suite": request.suite.name or None,
@@ -112,7 +113,8 @@ def _content(request: Request) -> dict[str, Any]:
     return request.model_dump(mode="json")
 
 
-def _members(request: Request) -> Iterator[dict[str, Any]]:
+def membership_rows(request: Request) -> Iterator[dict[str, Any]]:
+    """Yield the rows of `Memberships` of a request."""
     for cell in request.cells:
         for number, candidate in enumerate(cell.candidates):
             for trial in dict.fromkeys(candidate.trials):

@@ -5,15 +5,12 @@ from __future__ import annotations
 import itertools
 import json
 import operator
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from sqlalchemy import JSON, ColumnElement, Connection, Table, bindparam, cast, delete, func, insert, select, update
-from sqlalchemy.engine import Engine
 
-from dropbench.db.schema.connection import damaged, reading
-from dropbench.db.schema.tables import FINAL, METADATA, Attempts, Configs, Metrics, Trials
+from dropbench.db.schema.tables import FINAL, Attempts, Configs, Metrics, Trials
 from dropbench.db.store.run_record import RunRecord
 from dropbench.harness.clock import utc_now_iso
 from dropbench.harness.trials.trial import Trial
@@ -54,33 +51,11 @@ def load_trial(config: dict[str, Any], seed: int, weights: str | None) -> Trial:
     return Trial.model_validate({**config, "seed": seed})
 
 
-def check_content(engine: Engine) -> None:
-    """Read a whole SQLite database; raises DamagedDatabaseError if a value is not of its column's type."""
-    if engine.dialect.name != "sqlite":
-        return
-    types = {int: ["integer"], float: ["real", "integer"]}
-    bounds = {"seed": (0, 2**31 - 1), "value": (-sys.float_info.max, sys.float_info.max)}
-    with reading(engine) as connection:
-        for column in (column for table in METADATA.sorted_tables for column in table.columns):
-            wrong: ColumnElement[bool] = func.typeof(column).not_in(types.get(column.type.python_type, ["text"]))
-            wrong = wrong | func.julianday(column).is_(None) if column.name.endswith("_at") else wrong
-            wrong = wrong | ~column.between(*bounds[column.name]) if column.name in bounds else wrong
-            if connection.scalar(select(func.count()).where(column.is_not(None), wrong)):
-                raise damaged(engine, f"damaged value of {column}")
-        try:
-            for row in connection.execute(select(Configs)):
-                trial = load_trial(row.config, 0, None)
-                if (row.params, row.overrides) != (trial.regularizer.params, trial.overrides):
-                    raise ValueError
-        except (ValueError, TypeError, AttributeError):
-            raise damaged(engine, "damaged value of configs") from None
-
-
 def add_configs(connection: Connection, trials: Iterable[Trial]) -> None:
     """Insert the configurations of `trials` that do not exist yet."""
     by_id = {trial.config_id: trial for trial in trials}
     existing = set(connection.scalars(select(Configs.c.id).where(in_list(connection, Configs.c.id, by_id))))
-    insert_rows(connection, Configs, [_config_row(trial) for id, trial in by_id.items() if id not in existing])
+    insert_rows(connection, Configs, [config_row(trial) for id, trial in by_id.items() if id not in existing])
 
 
 def add_trials(connection: Connection, trials: Iterable[Trial]) -> None:
@@ -183,7 +158,8 @@ def _identity(trial: Trial) -> dict[str, Any]:
     return {"id": trial.id, "config_id": trial.config_id, "seed": trial.seed, "weights": path}
 
 
-def _config_row(trial: Trial) -> dict[str, Any]:
+def config_row(trial: Trial) -> dict[str, Any]:
+    """Return a row of `Configs`."""
     config = trial.config()
     return {
         **{key: config[key] for key in ("task", "model", "schedule", "align", "preset", "overrides")},

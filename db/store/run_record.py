@@ -5,16 +5,16 @@ from __future__ import annotations
 import contextlib
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from dropbench.db.schema.tables import FINAL
 from dropbench.harness.errors import InputError
-from dropbench.harness.files import read_json
 from dropbench.harness.runs.attempt_record import AttemptRecord
-from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.runs.run_directory import RunDirectory, Runs
 from dropbench.harness.trials.trial import Trial, TrialState
 
 NEXT_STATE: dict[str, TrialState] = {"failed": "failed", "cancelled": "cancelled"}
@@ -37,6 +37,7 @@ class RunRecord:
         created_at: start of the first attempt, else when the directory was created.
         updated_at: end or start of the last attempt, else when the directory was created.
         libraries: versions of Python, torch and the task's model library in the last attempt, None if unknown.
+        damaged: an error line per damaged file that does not affect the trial's result.
     """
 
     trial: Trial
@@ -47,6 +48,7 @@ class RunRecord:
     created_at: str | None = None
     updated_at: str | None = None
     libraries: str | None = None
+    damaged: tuple[str, ...] = ()
 
 
 def read_run_record(directory: RunDirectory) -> RunRecord:
@@ -55,8 +57,9 @@ def read_run_record(directory: RunDirectory) -> RunRecord:
     result = directory.result()
     attempts = [AttemptRecord.model_validate(attempt).model_dump() for attempt in directory.attempts()]
     metrics = _curves(directory)
+    damaged: list[str] = []
     if result is not None:
-        metrics |= _finals(directory, result["metrics"]) | _analyses(directory)
+        metrics |= _finals(directory, result["metrics"]) | _analyses(directory, damaged)
     state, reason = _state(directory, result is not None, attempts)
     times = [time for attempt in attempts for time in (attempt["started_at"], attempt["ended_at"]) if time]
     created = datetime.fromtimestamp((directory.path / "trial.json").stat().st_mtime, UTC)
@@ -70,7 +73,24 @@ def read_run_record(directory: RunDirectory) -> RunRecord:
         created_at=times[0] if times else created_at,
         updated_at=times[-1] if times else created_at,
         libraries=_libraries(directory, trial.task, attempts),
+        damaged=tuple(damaged),
     )
+
+
+def find_damage(runs: Path, ids: Iterable[str]) -> list[str]:
+    """Return an error line per trial that succeeded, but whose result in `runs` is damaged, missing or another trial's.
+
+    Trials whose run directories are elsewhere are left out.
+    """
+    lines = []
+    for directory in (Runs(runs)[id] for id in ids if id in Runs(runs)):
+        try:
+            directory.trial()
+            if directory.result() is None:
+                lines.append(f"{directory.path}: no result.json, though trial {directory.id} succeeded")
+        except InputError as error:
+            lines.append(str(error))
+    return lines
 
 
 def _libraries(directory: RunDirectory, task: str, attempts: Sequence[Mapping[str, Any]]) -> str | None:
@@ -79,8 +99,8 @@ def _libraries(directory: RunDirectory, task: str, attempts: Sequence[Mapping[st
     What else changes the computed function, and not only the order of its sums, follows torch's version: ``torch 2.12
     compiled tf32``.
     """
-    with contextlib.suppress(LookupError, TypeError, ValueError, FileNotFoundError, InputError):
-        content = read_json(directory.path / "environment.json")
+    with contextlib.suppress(LookupError, TypeError, ValueError, FileNotFoundError):
+        content = directory.read("environment.json")
         installed = {**content["libraries"], "Python": content.get("python")}
         names = sorted({"Python", "torch", MODEL_LIBRARIES.get(task, "transformers")} & installed.keys())
         versions = [(name, re.match(r"\d+\.\d+", str(installed[name]))) for name in names]
@@ -136,16 +156,20 @@ def _curves(directory: RunDirectory) -> dict[tuple[str, int], float | None]:
     return points
 
 
-def _analyses(directory: RunDirectory) -> dict[tuple[str, int], float | None]:
+def _analyses(directory: RunDirectory, damaged: list[str]) -> dict[tuple[str, int], float | None]:
     """Return the measurements of `dropbench analyze` as final values ``<kind>/<name>``.
 
-    A damaged file is ignored and does not affect the trial's result; running the analysis again replaces it.
+    A damaged file does not affect the trial's result: it is added to `damaged`. Running the analysis again replaces it.
     """
     values: dict[tuple[str, int], float | None] = {}
     for file in sorted(directory.analyses.glob("*.json")):
-        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, InputError):
-            scalars = read_json(file)["scalars"]
+        try:
+            scalars = directory.read(f"analysis/{file.name}")["scalars"]
             values |= _finals(directory, {f"{file.stem}/{name}": value for name, value in scalars.items()})
+        except InputError as error:
+            damaged.append(str(error))
+        except (OSError, LookupError, TypeError, AttributeError):
+            damaged.append(f"{file}: not an analysis")
     return values
 
 

@@ -7,17 +7,19 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
-from sqlalchemy import Connection, Engine, func, insert, select, update
+from sqlalchemy import URL, Connection, Engine, func, insert, select, update
 from sqlalchemy.exc import DatabaseError
 
 from dropbench.db.schema import upgrade
 from dropbench.db.schema.connection import connect, disposed_on_error, reading, translate_errors, writing
-from dropbench.db.schema.tables import Attempts, Configs, Submissions, Trials
+from dropbench.db.schema.seal import sealing
+from dropbench.db.schema.tables import Attempts, Configs, Submissions, SubmissionState, Trials
 from dropbench.db.store import filters
+from dropbench.db.store.check import check_content, require_intact
 from dropbench.db.store.requests import MEMBERS, add_requests
-from dropbench.db.store.rows import add_configs, add_trials, check_content, chunks, in_list, load_trial, record
+from dropbench.db.store.rows import add_configs, add_trials, chunks, in_list, load_trial, record
 from dropbench.db.store.run_record import RunRecord
 from dropbench.harness.clock import utc_now_iso
 from dropbench.harness.errors import InputError
@@ -57,7 +59,7 @@ class SubmissionRow:
     host: str
     pid: int
     job_id: str | None = None
-    state: Literal["intended", "submitted", "ended"] = "intended"
+    state: SubmissionState = "intended"
     created_at: str = field(default_factory=utc_now_iso)
     ended_at: str | None = None
     username: str | None = field(default_factory=_username)
@@ -73,7 +75,7 @@ class Enqueued:
     skipped: list[str] = field(default_factory=list)
 
 
-def open_store(url: str, *, create: bool = True) -> Store:
+def open_store(url: str | URL, *, create: bool = True) -> Store:
     """Open a database, creating or upgrading its tables if necessary. The store is a context manager.
 
     Args:
@@ -89,6 +91,7 @@ def open_store(url: str, *, create: bool = True) -> Store:
         raise InputError(f"{file}: no database yet: `dropbench run SUITE` creates it")
     with disposed_on_error(engine):
         upgrade.ensure_current(engine)
+        require_intact(engine)
     return Store(engine)
 
 
@@ -117,7 +120,7 @@ class Store:
 
     def close(self) -> None:
         """Close all connections."""
-        with translate_errors(self.engine):
+        with sealing(self.engine), translate_errors(self.engine):
             self.engine.dispose()
 
     def enqueue(

@@ -19,6 +19,7 @@ from sqlalchemy.pool import NullPool, SingletonThreadPool
 
 from dropbench.db.schema.connection import BUSY_TIMEOUT_S, connect, reading, translate_errors
 from dropbench.db.schema.tables import METADATA
+from dropbench.db.store.check import require_intact_at
 from dropbench.db.store.rows import Row
 from dropbench.db.store.store import Store
 from dropbench.harness.errors import InputError
@@ -57,6 +58,7 @@ def query(url: str, statement: str) -> tuple[list[str], list[list[Any]]]:
     Raises:
         InputError: the statement is invalid or writes, or there is no database.
     """
+    require_intact_at(url)
     engine = connect_read_only(url, views=True)
     try:
         with translate_errors(engine):

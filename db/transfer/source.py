@@ -41,33 +41,34 @@ class Source:
 
     def ids(self) -> list[Any]:
         """Return the ids of all trials in ascending order, in which the tables store them."""
-        return [row["id"] for row in self._rows(select(Trials.c.id).order_by(Trials.c.id))]
+        return [row["id"] for row in self.rows(select(Trials.c.id).order_by(Trials.c.id))]
 
     def submissions(self) -> Iterator[list[Row]]:
         """Yield lists of submissions that have ended."""
         query = select(Submissions).where(Submissions.c.state == "ended").order_by(Submissions.c.id)
-        return chunks(self._rows(query))
+        return chunks(self.rows(query))
 
     def requests(self) -> Iterator[Row]:
         """Yield the id and the content of each request, as JSON or parsed."""
         content = type_coerce(Requests.c.content, Text)
-        yield from self._rows(select(Requests.c.id, content.label("content")).order_by(Requests.c.id))
+        yield from self.rows(select(Requests.c.id, content.label("content")).order_by(Requests.c.id))
 
     def trials(self, ids: Sequence[Any]) -> list[SourceTrial]:
         """Return these trials with their rows of all tables."""
         config = type_coerce(Configs.c.config, Text)  # invalid JSON is reported by `dropbench.db.transfer.validation`
         query = select(Trials, config.label("config")).outerjoin(Configs).where(Trials.c.id.in_(ids))
-        by_id = {row["id"]: SourceTrial(config=row.pop("config"), row=row) for row in self._rows(query)}
+        by_id = {row["id"]: SourceTrial(config=row.pop("config"), row=row) for row in self.rows(query)}
         for table, name, order in (
             (Attempts, "attempts", Attempts.c.number),
             (Metrics, "metrics", Metrics.c.step),
         ):
-            for row in self._rows(select(table).where(table.c.trial_id.in_(ids)).order_by(order)):
+            for row in self.rows(select(table).where(table.c.trial_id.in_(ids)).order_by(order)):
                 if row["trial_id"] in by_id:
                     getattr(by_id[row["trial_id"]], name).append(row)
         return [by_id[id] for id in ids if id in by_id]
 
-    def _rows(self, query: Select[Any]) -> list[Row]:
+    def rows(self, query: Select[Any]) -> list[Row]:
+        """Return the rows of a query as mappings by column."""
         with _translate_errors(self.name):
             result = self.connection.execute(query)
             names = list(result.keys())

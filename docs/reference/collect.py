@@ -14,7 +14,6 @@ from dropbench.db.report.view.requests import grouped
 from dropbench.db.schema.tables import FINAL
 from dropbench.db.store.run_record import RunRecord, read_run_record
 from dropbench.harness.errors import InputError
-from dropbench.harness.files import read_json
 from dropbench.harness.predictions.schema import Row
 from dropbench.harness.runs.predictions import load_predictions
 from dropbench.harness.runs.run_directory import RunDirectory, Runs
@@ -115,7 +114,7 @@ def collect(
 
 def _candidate(directory: RunDirectory, content: dict[str, Any], commit: str) -> Candidate:
     record = read_run_record(directory)
-    environment = read_json(directory.path / "environment.json")
+    environment = directory.read("environment.json")
     trial = record.trial
     if trial.weights is not None:  # its path is of this machine, and no part of the id
         weights = trial.weights.model_copy(update={"path": Path(trial.weights.path).name})

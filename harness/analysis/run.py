@@ -18,6 +18,7 @@ from dropbench.harness.analysis.trained import Trained
 from dropbench.harness.errors import InputError
 from dropbench.harness.files import write_atomic
 from dropbench.harness.runs.run_directory import Runs
+from dropbench.harness.runs.stamps import stamped
 from dropbench.harness.settings import Settings
 
 
@@ -51,11 +52,9 @@ def _write(folder: Path, kind: str, report: Mapping[str, Any], findings: Finding
 
     arrays = BytesIO()
     np.savez_compressed(arrays, allow_pickle=False, **dict(findings.arrays))
-    contents = {
-        "png": png(findings.draw()),
-        "npz": arrays.getvalue(),
-        "json": (json.dumps({"format": 1, **report}, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode(),
-    }
+    scalars = stamped({"format": 1, **report}, report["trial"])
+    text = json.dumps(scalars, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    contents = {"png": png(findings.draw()), "npz": arrays.getvalue(), "json": text.encode()}
     files = [folder / f"{kind}.{suffix}" for suffix in contents]
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -3,8 +3,8 @@
 ``<run directory>/lease/<n>`` belongs to the n-th worker that took the directory. The worker renews the file's time
 every `HEARTBEAT_S` seconds and sets it to 0 when it ends. The highest number is the holder. A number is taken by
 linking its file into place, which only one worker can do, on every file system. So a worker that was cut off sees on
-its return that it is no longer the holder, and ends silently. The nodes' clocks must agree within half a minute, as
-SLURM requires, too.
+its return that it is no longer the holder, and ends silently. Times are those of the clock that dates the files: the
+clocks of the machines may differ.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ import contextlib
 import json
 import os
 import re
+import tempfile
 import threading
 import time
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from socket import gethostname
 
@@ -28,6 +29,9 @@ HEARTBEAT_S = 15.0
 
 LEASE_TIMEOUT_S = 90.0
 """Seconds without a heartbeat after which a worker on another machine counts as dead."""
+
+CLOCK_PERIOD_S = 60.0
+"""Seconds after which the clock that dates the files is read again."""
 
 
 class SupersededError(Exception):
@@ -43,9 +47,21 @@ def machine() -> str:
         return gethostname()
 
 
-def now() -> float:
-    """Return this machine's clock, in seconds."""
-    return time.time()
+def now(folder: Path) -> float:
+    """Return the time in seconds by the clock that dates the files in a folder.
+
+    On a remote file system that is the server's. The clock of this machine may differ by any amount, and may be set.
+    """
+    return time.monotonic() + _clock_difference(folder, int(time.monotonic() / CLOCK_PERIOD_S))
+
+
+@lru_cache(maxsize=16)
+def _clock_difference(folder: Path, period: int) -> float:
+    """Return the time of a file written now minus the monotonic clock; for a read-only folder this machine's time."""
+    with contextlib.suppress(OSError), tempfile.TemporaryFile(dir=folder) as file:
+        os.utime(file.fileno())  # a remote file system answers with its own time
+        return os.fstat(file.fileno()).st_mtime - time.monotonic()
+    return time.time() - time.monotonic()
 
 
 @dataclass(frozen=True)
@@ -69,7 +85,7 @@ def holder(path: Path) -> Holder | None:
         return None
     file = path / "lease" / str(number)
     try:
-        seconds_since_heartbeat = now() - file.lstat().st_mtime
+        seconds_since_heartbeat = now(path.parent) - file.lstat().st_mtime
         if file.is_file():
             with contextlib.suppress(InputError, LookupError, TypeError):
                 return Holder(number, str(read_json(file)["machine"]), seconds_since_heartbeat)
@@ -89,15 +105,25 @@ class Lease:
 
     @classmethod
     def take(cls, path: Path) -> Lease | None:
-        """Become the holder, under the directory's lock, or return None; raise FileNotFoundError if it is gone."""
+        """Become the holder, under the directory's lock, or return None.
+
+        Raises:
+            FileNotFoundError: the directory is gone.
+            InputError: its folder of leases is damaged.
+        """
         before = holder(path)
         if before is not None and before.held_remotely:
             return None
         lease = cls(path, 1 + (before.number if before else 0))
-        lease.folder.mkdir(exist_ok=True)
-        draft = lease.folder / f".{gethostname()}-{os.getpid()}"
-        draft.write_text(json.dumps({"machine": machine(), "host": gethostname(), "pid": os.getpid()}))
         try:
+            lease.folder.mkdir(exist_ok=True)
+        except FileExistsError:
+            raise InputError(f"{lease.folder}: expected a folder") from None
+        draft = lease.folder / f".{gethostname()}-{os.getpid()}"
+        try:
+            draft.touch()
+            with contextlib.suppress(OSError):  # on a full disk, an empty file holds the directory, too
+                draft.write_text(json.dumps({"machine": machine(), "host": gethostname(), "pid": os.getpid()}))
             os.link(draft, lease.file)
         except FileExistsError:
             return None

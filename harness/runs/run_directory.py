@@ -8,14 +8,16 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
 from dropbench.harness.errors import InputError, check_text
 from dropbench.harness.files import read_bytes, write_atomic, write_json
 from dropbench.harness.runs.attempt_record import AttemptRecord
+from dropbench.harness.runs.events import append_event, read_events
 from dropbench.harness.runs.lease import Lease, SupersededError, holder, numbered_files
+from dropbench.harness.runs.stamps import check_stamp, damaged, stamped
 from dropbench.harness.trials.trial import Trial
 from dropbench.harness.validation import validated
 
@@ -38,6 +40,8 @@ class RunDirectory:
     - ``result.json``: exists if and only if the trial succeeded.
     - ``cancelled``: exists while the trial must not run; contains the reason, or nothing if the user cancelled it.
     - ``environment.json``, ``log.txt``, ``lock``, ``lease/`` (see `dropbench.harness.runs.lease`).
+
+    JSON files, events, checkpoints and predictions carry the trial's id and a digest (`dropbench.harness.runs.stamps`).
     """
 
     def __init__(self, path: Path) -> None:
@@ -77,16 +81,32 @@ class RunDirectory:
 
     def result(self) -> dict[str, Any] | None:
         """Return the result, or None before the trial has succeeded; raises InputError if it is damaged."""
-        file = self.path / "result.json"
         try:
-            result = json.loads(read_bytes(file))
-            if not isinstance(result, dict) or not isinstance(result.get("metrics"), dict):
-                raise ValueError("no metrics in it")
-            return result
+            result = self.read("result.json")
         except FileNotFoundError:
             return None
+        if not isinstance(result.get("metrics"), dict):
+            raise damaged(self.path / "result.json", self.id, "no metrics in it")
+        return result
+
+    def read(self, name: str) -> dict[str, Any]:
+        """Return the content of a JSON file.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            InputError: it is damaged, or another trial's.
+        """
+        file = self.path / name
+        try:
+            content = json.loads(read_bytes(file))
         except (ValueError, RecursionError) as error:
-            raise InputError(f"{file}: damaged ({error}); delete it to run the trial again") from None
+            raise damaged(file, self.id, str(error)) from None
+        return check_stamp(content, self.id, file)
+
+    def write(self, name: str, content: Mapping[str, Any]) -> None:
+        """Write a JSON file atomically, with the trial's id and a digest."""
+        self.check()
+        write_json(self.path / name, stamped(content, self.id))
 
     @contextlib.contextmanager
     def held_by(self, lease: Lease) -> Iterator[None]:
@@ -108,39 +128,16 @@ class RunDirectory:
 
     def write_result(self, result: dict[str, Any]) -> None:
         """Write the result atomically; from then on the trial has succeeded."""
-        self.check()
-        write_json(self.path / "result.json", result)
+        self.write("result.json", result)
 
     def append_event(self, event: str, **fields: Any) -> None:
-        """Append one line in one write; start a new line after a torn one (its worker was killed while writing)."""
+        """Append an event to ``events.jsonl``."""
         self.check()
-        line = json.dumps({"event": event, "time": round(time.time(), 3), **fields}, ensure_ascii=False)
-        with open(self.path / "events.jsonl", "ab+") as file:
-            if file.seek(0, os.SEEK_END):
-                file.seek(-1, os.SEEK_END)
-                if file.read(1) != b"\n":
-                    line = "\n" + line
-            file.write((line + "\n").encode())
+        append_event(self.path / "events.jsonl", self.id, event, fields)
 
     def events(self) -> list[dict[str, Any]]:
-        """Return the events in order, without damaged lines and without events that a resume revoked."""
-        kept: list[dict[str, Any]] = []
-        try:
-            lines = read_bytes(self.path / "events.jsonl").split(b"\n")
-        except FileNotFoundError:
-            return kept
-        for line in lines:
-            try:
-                event = json.loads(line)
-            except (ValueError, RecursionError):
-                continue
-            step = event.get("step", 0) if isinstance(event, dict) else None
-            if not isinstance(step, int) or step >= 2**31:
-                continue
-            if event.get("event") == "resume":
-                kept = [old for old in kept if old.get("step", 0) <= step]
-            kept.append(event)
-        return kept
+        """Return the events (`dropbench.harness.runs.events.read_events`); raises InputError if they are damaged."""
+        return read_events(self.path / "events.jsonl", self.id)
 
     def attempts(self) -> list[dict[str, Any]]:
         """Return the attempts in order, as `dropbench.jobs.worker.worker` wrote them, without half-written ones.
@@ -150,21 +147,25 @@ class RunDirectory:
         attempts: list[dict[str, Any]] = []
         for number in sorted(numbered_files(f"{self.path}/attempts", ".json")):
             file = self.path / "attempts" / f"{number}.json"
-            with contextlib.suppress(ValueError, RecursionError, FileNotFoundError):
+            try:
                 content = json.loads(read_bytes(file))
-                attempt = {**content, "number": number} if isinstance(content, dict) else {}
-                validated(AttemptRecord, attempt, str(file))
-                for key, value in attempt.items():
-                    if isinstance(value, str) and "\0" not in value:  # NULs of programs are kept
-                        check_text(value, f"{file}: {key}")
-                attempts.append(attempt)
+            except (ValueError, RecursionError, FileNotFoundError):
+                continue
+            attempt = check_stamp(content, self.id, file)
+            if attempt.get("number") != number:
+                raise damaged(file, self.id, "it is of another attempt")
+            validated(AttemptRecord, attempt, str(file))
+            for key, value in attempt.items():
+                if isinstance(value, str) and "\0" not in value:  # NULs of programs are kept
+                    check_text(value, f"{file}: {key}")
+            attempts.append(attempt)
         return attempts
 
     def write_attempt(self, number: int, attempt: dict[str, Any]) -> None:
         """Write attempt `number` (from 1) atomically."""
         self.check()
         (self.path / "attempts").mkdir(exist_ok=True)
-        write_json(self.path / "attempts" / f"{number}.json", {"number": number, **attempt})
+        self.write(f"attempts/{number}.json", {**attempt, "number": number})
 
     def cancelled(self) -> str | None:
         """Return why this trial must not run; None if it may."""
@@ -244,6 +245,13 @@ class Runs:
             with os.scandir(self.folder) as entries:
                 ids = sorted(entry.name for entry in entries if len(entry.name) == 12 and entry.is_dir())
             yield from (self[id] for id in ids if os.path.lexists(self.folder / id / "trial.json"))
+
+    def without_trial(self) -> Iterator[RunDirectory]:
+        """Yield the directories that have files of a trial, but have lost ``trial.json``."""
+        for path in sorted(self.folder.glob("[0-9a-f]" * 12)):
+            lost = not os.path.lexists(path / "trial.json")
+            if lost and any(os.path.lexists(path / name) for name in ("attempts", "events.jsonl", "result.json")):
+                yield self[path.name]
 
     def find(self, id_prefix: str) -> RunDirectory:
         """Return the only run directory whose id begins with `id_prefix`; raise InputError if none or several do."""

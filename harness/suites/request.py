@@ -23,6 +23,7 @@ from dropbench.harness.suites.cell import Cell, SuiteOptions
 from dropbench.harness.suites.schema import FigureSpec
 from dropbench.harness.trials.metric import Metric
 from dropbench.harness.trials.recipe_diff import Change
+from dropbench.harness.trials.trial import Id
 from dropbench.harness.validation import StrictModel, input_error
 
 FOLDER = "requests"
@@ -54,8 +55,8 @@ class RequestedCandidate(StrictModel):
     """
 
     params: dict[str, Scalar] = Field(default_factory=dict)
-    config: str
-    trials: tuple[str, ...]
+    config: Id
+    trials: tuple[Id, ...]
     skipped: str | None = None
     changes: tuple[Change, ...] | None = None
 
@@ -112,7 +113,7 @@ class Request(StrictModel):
     metrics: dict[str, tuple[Metric, ...]] = Field(default_factory=dict)
     conditions: dict[str, dict[str, str]] = Field(default_factory=dict)
     cells: tuple[RequestedCell, ...]
-    extends: str | None = None
+    extends: Id | None = None
     created_at: str = Field(default_factory=utc_now_iso)
 
     @cached_property

@@ -15,13 +15,15 @@ from dropbench.harness.errors import InputError
 from dropbench.harness.files import atomic_file
 
 State = Mapping[str, Any]
-FORMAT = 2
+FORMAT = 3
 KEEP = 2
+WEIGHTS = "state_dict"
+"""Key of the weights in a file of weights, one of those that checkpoints of other programs have."""
 _STATES = f"step-{'[0-9]' * 9}.pt"
 
 
 class Damaged(Exception):
-    """A checkpoint file is cut short or altered."""
+    """A checkpoint file is cut short, altered, or another trial's."""
 
 
 def save(folder: Path, state: dict[str, Any]) -> Path:
@@ -47,9 +49,9 @@ def load_newest(folder: Path, load: Callable[[State], None], weights: State) -> 
             if state.get("format") != FORMAT:
                 raise Damaged(f"format {state.get('format')}, expected {FORMAT}")
             if state["selected"] is not None:
-                check_fit(_read(weights_path(folder, state["selected"])), weights)
+                check_fit(load_weights(folder, state["selected"]), weights)
             for step in state["progress"]["averaged"]:
-                check_fit(_read(weights_path(folder, step, "part")), weights)
+                check_fit(load_weights(folder, step, "part"), weights)
             load(state)
             loaded = True
             break
@@ -110,12 +112,15 @@ def load_parts(saved: State, parts: State) -> None:
 
 def save_weights(folder: Path, step: int, weights: dict[str, Any]) -> None:
     """Write the weights selected at `step`."""
-    _write(weights_path(folder, step), weights)
+    _write(weights_path(folder, step), {WEIGHTS: weights})
 
 
-def load_weights(folder: Path, step: int) -> dict[str, Any]:
-    """Return the weights selected at `step`; raises Damaged."""
-    return _read(weights_path(folder, step))
+def load_weights(folder: Path, step: int, stem: str = "weights") -> dict[str, Any]:
+    """Return the weights selected at `step`; `stem` as for `weights_path`. Raises Damaged."""
+    weights = _read(weights_path(folder, step, stem)).get(WEIGHTS)
+    if not isinstance(weights, dict):
+        raise Damaged("has no weights")
+    return weights
 
 
 def averaged_weights(folder: Path, steps: Sequence[int], weights: dict[str, Any]) -> dict[str, Any]:
@@ -123,11 +128,11 @@ def averaged_weights(folder: Path, steps: Sequence[int], weights: dict[str, Any]
 
     Tensors that are not floating point, such as counters, are taken from the last step. Raises Damaged.
     """
-    _write(weights_path(folder, steps[-1], "part"), weights)
+    _write(weights_path(folder, steps[-1], "part"), {WEIGHTS: weights})
     mean = {key: value.detach().to("cpu", copy=True) for key, value in weights.items()}
     floating = [key for key, value in mean.items() if value.is_floating_point()]
     for step in steps[:-1]:
-        part = _read(weights_path(folder, step, "part"))
+        part = load_weights(folder, step, "part")
         for key in floating:
             mean[key] += part[key]
     for key in floating:
@@ -150,20 +155,25 @@ def _newest_first(folder: Path) -> list[Path]:
     return sorted(filter(Path.is_file, folder.glob(_STATES)), reverse=True)
 
 
+def _trial(path: Path) -> str:
+    """Return the id of the trial in whose run directory a checkpoint is."""
+    return path.absolute().parent.parent.name
+
+
 def _write(path: Path, content: dict[str, Any]) -> None:
     path.parent.mkdir(exist_ok=True)
     if path.is_dir():
         path.rename(path.with_suffix(".damaged"))
     with atomic_file(path) as file:
         try:
-            torch.save(content, file)
+            torch.save({"trial": _trial(path), **content}, file)
         except RuntimeError as error:
             # torch raises RuntimeError when the disk is full.
             raise OSError(f"{path}: could not be written: {str(error).splitlines()[0]}") from error
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Read tensors and plain values, after checking every byte against the archive's checksums."""
+    """Read tensors and plain values, after checking the trial, and every byte against the archive's checksums."""
     if not path.is_file():
         raise Damaged("is missing, or not a regular file")
     try:
@@ -171,6 +181,8 @@ def _read(path: Path) -> dict[str, Any]:
             if (broken := archive.testzip()) is not None:
                 raise Damaged(f"checksum of {broken} is wrong")
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        if (trial := state["trial"]) != _trial(path):
+            raise Damaged(f"is of trial {trial!a:.40}")
         return state
     except Damaged:
         raise

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from dropbench.harness.errors import Diverged, InputError, Interrupted
-from dropbench.harness.files import write_json
 from dropbench.harness.models.sites import set_progress
 from dropbench.harness.regularizers.auxiliary_loss import modules_with_aux_loss, with_penalty
 from dropbench.harness.runs.run_directory import RunDirectory
@@ -278,7 +277,7 @@ class Trainer(Processes):
         """Write ``environment.json``; the backends that were used are known after the first steps."""
         if self.accelerator.is_main_process:
             run = self.task, self.settings, self.raw_model, self.accelerator, self.history, self.sites
-            write_json(self.directory.path / "environment.json", run_environment(*run))
+            self.directory.write("environment.json", run_environment(*run))
 
     def eval_model(self) -> nn.Module:
         """Return the model that is evaluated: the averaged one if the recipe averages weights."""

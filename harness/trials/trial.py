@@ -22,6 +22,8 @@ SYNTHETIC = "-synthetic"
 """The suffix of the names of generated data that replace a data set."""
 
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
+Id = Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")]
+"""The id of a trial, a configuration or a request, which is a name of folders and files."""
 
 
 def _not_one(version: int) -> int:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import os
 import stat
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from dropbench.harness.errors import InputError
 from dropbench.harness.predictions.store import FOLDER as PREDICTIONS
+from dropbench.harness.runs.lease import now
 from dropbench.harness.runs.run_directory import CANCELLED, RunDirectory
 from dropbench.harness.trials.trial import TrialState
 from dropbench.jobs.queue.reconcile import determine_state
@@ -73,7 +73,9 @@ def of_trial(directory: RunDirectory, state: TrialState, policy: RetentionPolicy
     for folder in (directory.path, checkpoints, directory.path / "attempts", directory.path / PREDICTIONS):
         yield from (("half-written", file) for file in _files(folder, ".*"))
     # An analysis holds no lock.
-    yield from (("half-written", file) for file in _files(directory.analyses, ".*", before=time.time() - DAY))
+    yield from (
+        ("half-written", file) for file in _files(directory.analyses, ".*", before=now(directory.path.parent) - DAY)
+    )
     # Weights are deleted after training states, so that a worker can resume from any training state that is left.
     states = [*_files(checkpoints, "step-*.pt"), *_files(checkpoints, "part-*.pt")]
     weights = _files(checkpoints, "weights-*.pt")
@@ -109,12 +111,12 @@ def of_submission(folder: Path, policy: RetentionPolicy, *, in_database: bool) -
 
 def of_requests(folder: Path) -> Iterator[Garbage]:
     """Yield half-written files of requests; a request is always kept."""
-    yield from (("half-written", file) for file in _files(folder, ".*", before=time.time() - DAY))
+    yield from (("half-written", file) for file in _files(folder, ".*", before=now(folder) - DAY))
 
 
 def of_commands(jobs_folder: Path) -> Iterator[Garbage]:
     """Yield the probe files of killed command lines."""
-    yield from (("half-written", file) for file in _files(jobs_folder, "probe-*", before=time.time() - DAY))
+    yield from (("half-written", file) for file in _files(jobs_folder, "probe-*", before=now(jobs_folder) - DAY))
 
 
 def _files(folder: Path, pattern: str, *, before: float = math.inf) -> list[Path]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +20,8 @@ from dropbench.db.schema.connection import reading
 from dropbench.db.schema.tables import Submissions, Trials
 from dropbench.db.store.store import Store, SubmissionRow
 from dropbench.harness.errors import InputError, count_of
-from dropbench.harness.runs.run_directory import Runs
+from dropbench.harness.runs.lease import Lease, now
+from dropbench.harness.runs.run_directory import RunDirectory, Runs
 from dropbench.harness.settings import Settings
 from dropbench.harness.suites.request import FOLDER as REQUESTS
 from dropbench.jobs.cleanup import garbage
@@ -108,7 +108,7 @@ def gc(
     """
     if not settings.runs.is_dir():
         raise InputError(f"{settings.runs}: no such folder: expected the run directories (set DROPBENCH_RUNS)")
-    policy = RetentionPolicy(time.time() - days * DAY, weights, _initial_weights(store))
+    policy = RetentionPolicy(now(settings.runs) - days * DAY, weights, _initial_weights(store))
     freed = Freed(dry_run)
     if not dry_run:
         try:
@@ -134,8 +134,8 @@ def _delete_garbage(
             state = states.get(id) or garbage.state_from_files(directory)
             if next(garbage.of_trial(directory, state, policy), None) is None:
                 continue
-            with contextlib.nullcontext(not directory.locked()) if freed.dry_run else directory.lock() as locked:
-                if locked:
+            with contextlib.nullcontext(not directory.locked()) if freed.dry_run else _leased(directory) as free:
+                if free:
                     freed.delete(garbage.of_trial(directory, state, policy))
                 else:
                     freed.busy += 1
@@ -150,6 +150,15 @@ def _delete_garbage(
                     folder.rmdir()
         freed.delete(garbage.of_requests(settings.runs / REQUESTS))
         freed.delete(garbage.of_commands(slots.jobs_folder(settings.runs)))
+
+
+@contextlib.contextmanager
+def _leased(directory: RunDirectory) -> Iterator[bool]:
+    """Hold a run directory as a worker does; yield False if a worker holds it."""
+    with directory.lock() as locked:
+        lease = Lease.take(directory.path) if locked else None
+        with contextlib.nullcontext() if lease is None else lease:
+            yield lease is not None
 
 
 def _ended_submissions(

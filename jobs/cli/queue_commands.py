@@ -84,6 +84,8 @@ def status(
         counts = read_status(store, settings)
     if not watch:
         typer.echo(json.dumps(counts.to_json()) if as_json else render(counts))
+        for line in counts.damaged:
+            typer.echo(f"damaged: {line}", err=True)
     elif queued:
         lines = [f"{count_of(queued, 'trial')} queued without workers: {RUN_THEM}.", *explain_waiting(counts.reasons)]
         typer.echo("\n".join(lines), err=as_json)

@@ -57,6 +57,7 @@ def run(
 ) -> None:
     """Train a suite or one configuration on this machine, and print its table. Finished trials are not repeated."""
     from dropbench.db.reference.merge import opened_with
+    from dropbench.db.schema.connection import database_name
     from dropbench.db.store.store import open_store
     from dropbench.jobs.queue.run_loop import run as run_trials
 
@@ -77,7 +78,8 @@ def run(
             typer.echo(f"nothing to train: {trials} already done{skipped}", err=True)
         with opened_with(store, beside) as tables:
             complete = _print_results(summary.request, settings, tables, store, as_json=as_json)
-    typer.echo(f"results: {settings.database} (`dropbench results`); run directories: {settings.runs}", err=True)
+        name = database_name(store.engine)
+    typer.echo(f"results: {name} (`dropbench results`); run directories: {settings.runs}", err=True)
     failures = summary.failures()
     typer.echo("".join(f"{line}\n" for line in failures), nl=False, err=True)
     raise typer.Exit(bool(failures) or not complete)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import re
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -80,7 +80,8 @@ def show_table(
         except InputError as error:
             failures.append(str(error))
         else:
-            file = settings.runs / "figures" / f"{view.suite.name.replace('/', '-')}.png"
+            name = re.sub(r"[^\w.-]", "-", view.suite.name)[:100]  # of any user's request: no path
+            file = settings.runs / "figures" / f"{name}.png"
             file.parent.mkdir(parents=True, exist_ok=True)
             write_atomic(file, image)
             typer.echo(f"figure: {file}", err=True)
@@ -132,10 +133,10 @@ def _required_scalars(table: SuiteTable, kind: str | None) -> dict[tuple[str, st
 def _is_present(directory: RunDirectory, kind: str, scalars: set[str]) -> bool:
     """Return whether an analysis with the default options and these scalars is stored."""
     try:
-        report = json.loads((directory.analyses / f"{kind}.json").read_bytes())
+        report = directory.read(f"analysis/{kind}.json")
         is_default = all(report[key] == value for key, value in asdict(Options()).items())
         return is_default and scalars <= report["scalars"].keys()
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, InputError, LookupError, TypeError, AttributeError):
         return False  # missing or damaged: run it again
 
 

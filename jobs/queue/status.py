@@ -10,6 +10,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy import select
+
+from dropbench.db.schema.connection import reading
+from dropbench.db.schema.tables import Trials
+from dropbench.db.store.run_record import find_damage
 from dropbench.db.store.store import Store
 from dropbench.harness.clock import utc_now_iso
 from dropbench.harness.errors import count_of, unknown_name
@@ -18,6 +23,8 @@ from dropbench.harness.settings import Settings
 from dropbench.harness.trials.trial import TRIAL_STATES, TrialState
 from dropbench.jobs.queue.reconcile import ActiveTrial, inspect_active
 
+MAX_CHECKED = 1000
+"""Results that `dropbench status` compares with their run directories; `dropbench db rebuild` reads all."""
 _TAIL_BYTES = 16384
 
 
@@ -32,6 +39,7 @@ class Status:
         ahead: number of trials whose run directory is newer than the database.
         reasons: why the last attempts of queued trials ended.
         skipped: why the skipped trials are skipped.
+        damaged: an error line per damaged run directory.
     """
 
     counts: dict[TrialState, int]
@@ -40,6 +48,7 @@ class Status:
     ahead: int
     reasons: Sequence[str | None] = ()
     skipped: Sequence[str | None] = ()
+    damaged: Sequence[str] = ()
 
     def to_json(self) -> dict[str, int | str]:
         """Return the counts, and ``as_of``."""
@@ -53,7 +62,18 @@ def read_status(store: Store, settings: Settings) -> Status:
     reasons = [trial.observed.reason for trial in active.values() if trial.observed.state == "queued"]
     skipped = store.states(store.find("skipped")) if status.counts["skipped"] else {}
     reasons += [row.reason for row in queued.values()]
-    return replace(status, reasons=reasons, skipped=[row.reason for row in skipped.values()])
+    texts = [row.reason for row in skipped.values()]
+    return replace(status, reasons=reasons, skipped=texts, damaged=_damaged(store, settings))
+
+
+def _damaged(store: Store, settings: Settings) -> list[str]:
+    """Return the lines on trials that failed by damage to their run directory, and on the last results."""
+    failed = store.states(store.find("failed")).values()
+    lines = [row.reason for row in failed if row.reason and f"/{row.id}" in row.reason]
+    done = select(Trials.c.id).where(Trials.c.state == "succeeded").order_by(Trials.c.updated_at.desc())
+    with reading(store.engine) as connection:
+        ids = connection.scalars(done.limit(MAX_CHECKED)).all()
+    return lines + find_damage(settings.runs, ids)
 
 
 def observe(store: Store, settings: Settings) -> tuple[Status, dict[str, ActiveTrial]]:

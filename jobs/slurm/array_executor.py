@@ -58,9 +58,10 @@ class ArrayExecutor(submitit.SlurmExecutor):
     def _internal_process_submissions(self, delayed_submissions: list[DelayedSubmission]) -> list[submitit.Job[Any]]:
         for element, delayed in enumerate(delayed_submissions):
             delayed.set_timeout(self.parameters["time"], self.max_num_timeout)
-            delayed.dump(self.folder / f"{element}.pkl")
+            delayed.dump(pickle := self.folder / f"{element}.pkl")
+            pickle.chmod(0o600)
         script = self.folder / "submission.sh"
-        write_atomic(script, self.script(len(delayed_submissions)).encode())
+        write_atomic(script, self.script(len(delayed_submissions)).encode(), private=True)
         job_id = client.submit(str(script))
         return [
             submitit.SlurmJob(folder=self.folder, job_id=f"{job_id}_{element}", tasks=[0])

@@ -23,7 +23,7 @@ from dropbench.harness.source import code_digest, require_unchanged
 from dropbench.jobs.submission.local import LocalWorkers, run_debug
 from dropbench.jobs.submission.submission import job_name, revoke, write_elements
 from dropbench.jobs.worker import process_group, retry, slots
-from dropbench.jobs.worker.attempt import checkpoint_step, remove_temp_files
+from dropbench.jobs.worker.attempt import checkpoint_step
 from dropbench.jobs.worker.worker import Worker
 
 if TYPE_CHECKING:
@@ -259,10 +259,7 @@ def _claim(
     with synced_together(settings.runs) if len(missing) > MAX_SEPARATE_SYNCS else contextlib.nullcontext():
         for trial in store.trials(missing).values():
             with contextlib.suppress(InputError):  # the worker skips damaged directories, and `collect` fails them
-                directory = RunDirectory.create(settings.runs, trial)
-                with directory.lock() as locked:
-                    if locked:
-                        remove_temp_files(directory.path)
+                RunDirectory.create(settings.runs, trial)
     return store.intend(ids, submission)
 
 

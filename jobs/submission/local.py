@@ -68,7 +68,7 @@ class LocalWorkers:
         """Start a worker, which inherits the slot, to run some trials first."""
         device = self.devices[slot.number % len(self.devices)] if self.devices else ""
         file = Path(worker.folder) / f"{slot.number}.json"
-        write_json(file, vars(worker))
+        write_json(file, vars(worker), private=True)
         message = json.dumps({"file": str(file), "environment": {"CUDA_VISIBLE_DEVICES": device}}).encode()
         if self.connection is not None:
             with contextlib.suppress(ConnectionError):  # the process was killed

@@ -19,7 +19,9 @@ from typing import Any, TextIO
 from dropbench.harness.clock import utc_now_iso
 from dropbench.harness.errors import InputError
 from dropbench.harness.files import open_regular
+from dropbench.harness.runs.lease import Lease, SupersededError
 from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.runs.stamps import stamped
 from dropbench.harness.source import code_digest
 from dropbench.jobs.worker import process_group, retry
 
@@ -129,12 +131,20 @@ def finalize_dead(directory: RunDirectory, exit_cause: ExitCause | None = None) 
     """Record the end of an attempt whose process died without doing so; the caller holds the directory's lock.
 
     The attempt is "lost", so that the trial resumes from its last checkpoint, unless `exit_cause` knows the cause. See
-    `dropbench.jobs.worker.retry` for the limits.
+    `dropbench.jobs.worker.retry` for the limits. The lease is taken, too: a process that is alive nevertheless writes
+    nothing more.
     """
     attempts = directory.attempts()
     if not attempts or attempts[-1]["state"] != "running":
         return
-    last, previous = attempts[-1], attempts[:-1]
+    if (lease := Lease.take(directory.path)) is not None:  # otherwise a worker on another machine holds it
+        with contextlib.suppress(SupersededError), lease, directory.held_by(lease):
+            _finalize(directory, attempts[-1], attempts[:-1], exit_cause)
+
+
+def _finalize(
+    directory: RunDirectory, last: dict[str, Any], previous: list[dict[str, Any]], exit_cause: ExitCause | None
+) -> None:
     remove_temp_files(directory.path / "attempts")
     if directory.succeeded():
         end = {"state": "succeeded", "steps_done": _last_step(directory)}
@@ -157,9 +167,9 @@ def _waited(submitted_at: str | None, previous: list[dict[str, Any]]) -> float |
     return round(max(0.0, min(waits)), 3) if waits else None  # the login node's clock may be ahead
 
 
-def remove_temp_files(folder: Path) -> None:
-    """Delete the half-written files of killed writers; the caller holds the locks that exclude live ones."""
-    for file in folder.glob(".*"):
+def remove_temp_files(folder: Path, pattern: str = ".*") -> None:
+    """Delete the half-written files of killed writers; the caller holds the lease, which excludes live ones."""
+    for file in folder.glob(pattern):
         file.unlink(missing_ok=True)
 
 
@@ -176,7 +186,7 @@ def _rewrite(directory: RunDirectory, number: int, record: dict[str, Any]) -> No
             raise
         # On a full disk only the file's own block is available. A reader that sees a half-written record takes the
         # attempt for absent and the trial for one to be run again, which loses nothing.
-        record = {**record, "number": number, "message": None}
+        record = stamped({**record, "number": number, "message": None}, directory.id)
         with contextlib.suppress(OSError), open(_attempt_file(directory, number), "rb+") as file:
             file.write(json.dumps(record).encode().ljust(os.fstat(file.fileno()).st_size))
             file.truncate()

@@ -172,9 +172,11 @@ class Worker:
         lease = Lease.take(directory.path)
         if lease is None:
             return True
-        for folder in ("checkpoint", "attempts", PREDICTIONS):
-            remove_temp_files(directory.path / folder)
         with lease, directory.held_by(lease):
+            for folder in ("checkpoint", "attempts", PREDICTIONS):
+                remove_temp_files(directory.path / folder)
+            for name in ("environment.json", "result.json"):  # other files of the directory have other writers
+                remove_temp_files(directory.path, f".{name}.*")
             attempt = Attempt(
                 directory,
                 submission=self.submission,

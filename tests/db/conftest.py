@@ -79,7 +79,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def url(tmp_path: Path, template: Path) -> str:
     """The URL of an empty database of the test's own."""
-    shutil.copy(template, tmp_path / "test.db")
+    shutil.copy2(template, tmp_path / "test.db")  # with its time, which marks it
     return f"sqlite:///{tmp_path / 'test.db'}"
 
 

@@ -14,6 +14,7 @@ from sqlalchemy import Engine, make_url
 
 from dropbench.db.schema.connection import disposed_on_error
 from dropbench.db.schema.upgrade import check_current
+from dropbench.db.store.check import require_intact_at
 from dropbench.db.store.store import Store, TrialRow
 from dropbench.db.transfer.export import connect_read_only
 from dropbench.harness.settings import Settings
@@ -65,6 +66,7 @@ class Live:
 
     def __init__(self, settings: Settings, get_activity: Callable[[Store, Settings], Any]) -> None:
         self.settings, self.runs = settings, settings.runs
+        require_intact_at(settings.database)
         self.url = make_url(settings.database)
         self.base = Store(open_reading(settings.database))
         self.store = LiveStore(self.base.engine)

@@ -20,8 +20,9 @@ from dropbench.db.report.view.notes import params_text
 from dropbench.db.report.view.view import View, baselines
 from dropbench.db.store.store import Store
 from dropbench.harness.errors import InputError
-from dropbench.harness.files import read_json, read_tail
+from dropbench.harness.files import read_tail
 from dropbench.harness.regularizers.spec import spec_label
+from dropbench.harness.runs.run_directory import RunDirectory
 
 
 @dataclass(frozen=True)
@@ -210,10 +211,9 @@ def log_lines(file: Path) -> list[str]:
 def load_environment(directory: Path) -> dict[str, Any]:
     """Return the content of a run's environment file; {} if it is missing or damaged."""
     try:
-        content = read_json(directory / "environment.json")
+        return RunDirectory(directory).read("environment.json")
     except (FileNotFoundError, InputError):
         return {}
-    return content if isinstance(content, dict) else {}
 
 
 def text_list(content: Mapping[str, Any], key: str) -> list[str]:

@@ -12,12 +12,18 @@ from dropbench.db.report.view.cells import CellTrials
 from dropbench.db.report.view.requests import SuiteTable
 from dropbench.db.report.view.view import View, build
 from dropbench.db.schema.connection import reading
+from dropbench.db.store.run_record import find_damage
 from dropbench.db.store.store import Store
 from dropbench.db.tuning.select import Selection
+
+MAX_NAMED = 5
+"""Damaged run directories that notices name; the others are counted."""
 
 
 def build_view(table: SuiteTable, store: Store, runs: Path, *, peek: bool = False) -> View:
     """Return the results of a table's cells, with the notes of their runs on subsets of the data.
+
+    A notice names each run directory that no longer has the result that the database has.
 
     In a tuned preset no test score of a column is read before all of its candidates are done, unless `peek` is true.
 
@@ -33,7 +39,12 @@ def build_view(table: SuiteTable, store: Store, runs: Path, *, peek: bool = Fals
         cells = [replace(cell, hidden=_column(cell) in unfinished) for cell in cells]
     view = with_subsets(build(table.request, cells, store), runs, store)
     origin = describe(store, runs, [id for cell in cells for id in cell.ids])
-    return replace(view, notices=tuple(unfinished.values()), reference=origin)
+    done = [seed.id for result in view.cells.values() for seed in result.seeds if seed.state == "succeeded"]
+    damaged = find_damage(runs, done)
+    lines = [f"damaged: {line}" for line in damaged[:MAX_NAMED]]
+    if len(damaged) > MAX_NAMED:
+        lines.append(f"damaged: {len(damaged) - MAX_NAMED} more")
+    return replace(view, notices=(*unfinished.values(), *lines), reference=origin)
 
 
 def choosing(table: SuiteTable) -> dict[tuple[str, str], str]:

@@ -191,7 +191,7 @@ def test_rebuild_reports_damage(call: Call, runs: Path) -> None:
     done = call("db", "rebuild", "--json")
     content = json.loads(done.out)
     assert (done.code, content["recorded"], len(content["damaged"])) == (0, 3, 1)
-    assert done.err.startswith("left out: ")
+    assert done.err.startswith("damaged: ")
     assert done.err.count("\n") == 1
     assert str(file.relative_to(runs.parent)) in done.err
 

@@ -18,8 +18,8 @@ from dropbench.db.report.view.view import build
 from dropbench.db.store.rebuild import rebuild
 from dropbench.db.store.rows import Row
 from dropbench.db.store.store import Store
-from dropbench.harness.files import write_json
 from dropbench.harness.regularizers.spec import RegularizerSpec
+from dropbench.harness.runs.run_directory import Runs
 from dropbench.harness.suites.cell import SuiteOptions
 from dropbench.harness.suites.suite import load_suite
 from dropbench.harness.trials.trial import Trial
@@ -51,7 +51,7 @@ def write(folder: Path) -> Callable[..., Trial]:
         files: dict[str, Any] = {"attempts": [attempt("succeeded")], "metrics": {"test/accuracy": 80.0 + seed}}
         directory = make_directory(folder / "runs", trial, **files, losses=[1.0], suites=["mine"])
         if environment is not None:
-            write_json(directory.path / "environment.json", environment)
+            directory.write("environment.json", environment)
         return trial
 
     return one
@@ -115,7 +115,7 @@ def test_comparisons_of_two_databases_name_the_versions(write: Callable[..., Tri
     trial = write(0, installed("2.12.0"))
     assert call("db", "rebuild").code == 0
     shutil.copy(folder / "dropbench.db", folder / "before.db")
-    write_json(folder / "runs" / trial.id / "environment.json", installed("2.13.0"))
+    Runs(folder / "runs")[trial.id].write("environment.json", installed("2.13.0"))
     assert call("db", "rebuild").code == 0
     (row,) = json.loads(call("compare", "before.db", "regularizer=dropkey", "--json").out)
     assert (row["old"], row["new"], row["change"]) == ({"libraries": OLD}, {"libraries": NEW}, 0.0)
@@ -128,7 +128,6 @@ def test_comparisons_of_two_databases_name_the_versions(write: Callable[..., Tri
         installed("2.12.0", timm="2.0.0"),
         None,
         {},
-        [],
         {"libraries": 3},
         {"libraries": {"torch": []}},
     ],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -49,7 +48,7 @@ def end(store: Store, root: Path, trial: Trial, value: float | str, text: str = 
             directory.append_event("evaluate", step=step, split="dev", metrics={"accuracy": 50.0 + step})
     sites = [f"  blocks.{n}.attn  encoder-self  layer {n + 1}/4  heads 4  keys  ratio 0.{3 - n}00" for n in range(4)]
     environment = {"host": f"node1{text}", "cores": 2, "python": "3.11", "notes": [f"a note{text}"], "sites": sites}
-    (directory.path / "environment.json").write_text(json.dumps(environment))
+    directory.write("environment.json", environment)
     (directory.path / "log.txt").write_text(f"--- attempt 1\nfirst{text}\n\x1b[31mlast line\x1b[0m\n")
     store.record([read_run_record(directory)])
     return directory

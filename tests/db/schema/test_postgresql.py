@@ -21,6 +21,8 @@ from dropbench.db.store.store import Store, SubmissionRow, open_store
 from dropbench.db.transfer.export import export, query
 from dropbench.harness.errors import InputError
 from tests.db.records import attempt, dump, make_directory, make_trial
+from tests.jobs.workplace import Workplace
+from tests.patience import wait
 from tests.requests import named
 
 
@@ -119,3 +121,28 @@ def test_another_version(url: str, store: Store) -> None:
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
     with pytest.raises(InputError, match="of another version of DropBench"):
         open_store(url)
+
+
+def test_the_password_is_in_no_line_and_no_file(url: str, tmp_path: Path) -> None:
+    place = Workplace(tmp_path / "place")
+    hidden = url.replace("me@", "me:letmein@", 1) + "&sslpassword=letmein"
+    commands = [
+        ("run", "tiny.yaml", "--preset", "one"), ("enqueue", "tiny.yaml"), ("submit",), ("status",), ("doctor",),
+        ("results", "nonsense=1"), ("report", "tiny.yaml", "--format", "html", "-o", "table.html"),
+        ("db", "export", "tables"), ("db", "sql", "SELECT nothing"), ("db", "import", hidden),
+        ("compare", hidden, "none"),
+    ]  # fmt: skip
+    try:
+        for address in (hidden, hidden.replace("host=", "host=/nowhere")):
+            for command in commands:
+                done = place.call(*command, env={**place.environment, "DROPBENCH_DB": address})
+                assert "letmein" not in done.stdout + done.stderr, command
+                if command[0] == "run" and address == hidden:
+                    assert done.returncode == 0, done.stderr
+                    assert url.partition("?")[0].replace("me@", "me:***@") in done.stderr
+        wait(lambda: not place.processes("worker"), "the end of the workers")
+    finally:
+        place.clean()
+    files = [file for file in place.folder.rglob("*") if file.is_file()]
+    assert any(file.parent.parent.name == ".submitit" for file in files)
+    assert [file for file in files if b"letmein" in file.read_bytes()] == []

@@ -45,7 +45,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path, template: Path) -> str:
     """An empty database of each kind."""
     if request.param == "postgresql":
         return str(request.getfixturevalue("postgresql")())
-    return f"sqlite:///{shutil.copy(template, tmp_path / 'dropbench.db')}"
+    return f"sqlite:///{shutil.copy2(template, tmp_path / 'dropbench.db')}"
 
 
 sqlite_alone = pytest.mark.parametrize("url", ["sqlite"], indirect=True)

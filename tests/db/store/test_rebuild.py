@@ -76,7 +76,7 @@ def test_a_stale_database_is_brought_up_to_date(store: Store, runs: Path) -> Non
     assert store.states()[waiting.id].state == "queued"
 
 
-def test_damaged_directories_are_reported_and_left_out(store: Store, runs: Path) -> None:
+def test_damaged_directories_are_reported_and_have_failed(store: Store, runs: Path) -> None:
     for seed, name in ((0, "result.json"), (1, "trial.json")):
         file = runs / make_trial(seed).id / name
         file.write_bytes(file.read_bytes()[:-30])
@@ -90,8 +90,11 @@ def test_damaged_directories_are_reported_and_left_out(store: Store, runs: Path)
     assert all("\n" not in line for line in done.damaged)
     assert any(make_trial(0).id in line and "result.json" in line for line in done.damaged)
     assert any(make_trial(1).id in line and "trial.json" in line for line in done.damaged)
+    failed = store.states()[make_trial(0).id]
+    assert failed.state == "failed"
+    assert failed.reason in done.damaged
     assert set(store.states()) == {
-        make_trial(2).id, make_trial(3).id, make_trial(4).id,
+        make_trial(0).id, make_trial(2).id, make_trial(3).id, make_trial(4).id,
         make_trial(5, weights=WeightsRef(path="/elsewhere.pt", digest="ab")).id,
     }  # fmt: skip
 

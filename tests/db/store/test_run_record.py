@@ -86,7 +86,7 @@ def test_curves_and_final_values(tmp_path: Path) -> None:
 def test_versions_say_whether_the_model_was_compiled(tmp_path: Path, more: dict[str, Any], expected: str) -> None:
     directory = make_directory(tmp_path, make_trial())
     content = {"python": "3.11.7", "libraries": {"torch": "2.13.0+cpu"}, **more}
-    (directory.path / "environment.json").write_text(json.dumps(content))
+    directory.write("environment.json", content)
     assert read_run_record(directory).libraries == expected
 
 
@@ -120,15 +120,23 @@ def file_for_folder(directory: RunDirectory) -> None:
     damage(directory.path / "attempts", "list")
 
 
+def attempt_of(content: dict[str, Any]) -> Callable[[RunDirectory], None]:
+    return lambda directory: directory.write_attempt(1, content)
+
+
+def result_of(accuracy: Any) -> Callable[[RunDirectory], None]:
+    return lambda directory: directory.write_result({"metrics": {"test/accuracy": accuracy}})
+
+
 DAMAGES: dict[str, tuple[Callable[[RunDirectory], None], str]] = {
     "trial cut short": (cut("trial.json"), "trial.json"),
     "result cut short": (cut("result.json"), "result.json: damaged"),
     "result without metrics": (write("result.json", "{}"), "result.json: damaged"),
-    "a metric that is a word": (write("result.json", '{"metrics": {"test/accuracy": "high"}}'), "expected a number"),
-    "a metric that is a truth": (write("result.json", '{"metrics": {"test/accuracy": true}}'), "expected a number"),
+    "a metric that is a word": (write("result.json", '{"metrics": {"test/accuracy": "high"}}'), "result.json: damaged"),
+    "a metric that is a truth": (result_of(True), "expected a number"),
     "trial of another id": (write("trial.json", "{}"), "trial.json"),
-    "attempt of an unknown state": (write("attempts/1.json", '{"state": "x"}'), "attempts/1.json: state=x: input"),
-    "attempt without a state": (write("attempts/1.json", '{"number": 1}'), "attempts/1.json: state: field required"),
+    "attempt of an unknown state": (attempt_of({"state": "x"}), "attempts/1.json: state=x: input"),
+    "attempt without a state": (attempt_of({}), "attempts/1.json: state: field required"),
     "attempt that is a list": (write("attempts/1.json", "[]"), "attempts/1.json: "),
     "folder of attempts that is a file": (file_for_folder, "attempts: Not a directory"),
 }

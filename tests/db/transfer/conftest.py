@@ -21,7 +21,7 @@ from tests.requests import named
 @pytest.fixture
 def source_store(tmp_path: Path, template: Path) -> Iterator[Store]:
     """The source of the import."""
-    shutil.copy(template, tmp_path / "there.db")
+    shutil.copy2(template, tmp_path / "there.db")
     with open_store(f"sqlite:///{tmp_path / 'there.db'}") as opened:
         yield opened
 

@@ -66,7 +66,7 @@ def test_what_is_no_source_is_one_line(call: Call, tmp_path: Path, template: Pat
     with closing(sqlite3.connect("other.db")) as connection, connection:
         connection.execute("CREATE TABLE x (y)")
     for name, version in (("new", "9999"), ("hollow", REVISION), ("dropbench", REVISION)):
-        shutil.copy(template, tmp_path / f"{name}.db")
+        shutil.copy2(template, tmp_path / f"{name}.db")
         with closing(sqlite3.connect(f"{name}.db")) as connection, connection:
             connection.execute("UPDATE alembic_version SET version_num = ?", (version,))
             if name == "hollow":

@@ -184,7 +184,7 @@ def test_any_text_and_number_comes_through(
     rows: list[tuple[Any, str, str, float | None]], numbers: list[float | None], tmp_path: Path, template: Path
 ) -> None:
     for name in ("from.db", "to.db"):
-        shutil.copy(template, tmp_path / name)
+        shutil.copy2(template, tmp_path / name)
     with (
         open_store(f"sqlite:///{tmp_path}/from.db") as source_store,
         open_store(f"sqlite:///{tmp_path}/to.db") as target_store,

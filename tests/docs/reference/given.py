@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from docs.reference.extend import Extension, extend
-from dropbench.harness.files import write_atomic, write_json
+from dropbench.harness.files import write_atomic
 from dropbench.harness.predictions.schema import Header, Kind, Predictions, Ratio
 from dropbench.harness.predictions.store import predictions_path, write_predictions
 from dropbench.harness.runs.run_directory import RunDirectory
@@ -56,7 +56,7 @@ def campaign(
             directory.write_attempt(1, {"state": "succeeded", "cause": None, **times, **used})
             libraries = {"torch": "2.13.0+cpu", "timm": "1.0.31"}
             machine = {"device": "A processor", "threads": 1, "host": "secret", "platform": "secret"}
-            write_json(directory.path / "environment.json", {"python": "3.11.7", "libraries": libraries, **machine})
+            directory.write("environment.json", {"python": "3.11.7", "libraries": libraries, **machine})
             value = base + rows.index(cell.row) + trial.seed / 10
             metrics = {"test/accuracy": value, "dev/accuracy": value + 1, "train/loss": 0.5}
             result = {"format": 1, "metrics": metrics, "notes": [], "selected_step": 200, "steps": 380}

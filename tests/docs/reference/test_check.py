@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ import torch
 
 from docs.reference.check import all_equal, of_this_machine, rerun
 from dropbench.db.reference.load import open_reference
-from dropbench.harness.files import write_json
 from dropbench.harness.runs.run_directory import Runs
 from dropbench.harness.settings import Settings
 from dropbench.harness.training.environment import environment
@@ -23,7 +21,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     [trial] = campaign(tmp_path / "runs", ["none"], seeds=(0,))
     here = environment(torch.device("cpu")) | {"threads": 1}
-    write_json(Runs(tmp_path / "runs")[trial.id].path / "environment.json", json.loads(json.dumps(here)))
+    Runs(tmp_path / "runs")[trial.id].write("environment.json", here)
     campaign(tmp_path / "runs", ["dropkey"])
     extended(tmp_path / "x.zip", tmp_path / "runs")
     return tmp_path / "x.zip"

@@ -18,7 +18,6 @@ from dropbench.db.schema.connection import reading
 from dropbench.db.schema.reference import TABLES, Details, Predicted
 from dropbench.db.schema.tables import METADATA, Attempts, Configs, Metrics, Trials
 from dropbench.db.store.run_record import RunRecord
-from dropbench.harness.files import write_json
 from dropbench.harness.regularizers.drop import UnitDrop
 from dropbench.harness.runs.run_directory import RunDirectory
 from dropbench.harness.settings import Settings
@@ -75,10 +74,10 @@ def test_trials_that_deviate_are_refused_with_the_reason(tmp_path: Path) -> None
     earlier = old.model_copy(update={"result_versions": {"engine": 0}})
     directory = RunDirectory.create(runs, earlier)
     for name in ("environment.json", "result.json"):
-        (directory.path / name).write_bytes((runs / old.id / name).read_bytes())
+        directory.write(name, RunDirectory(runs / old.id).read(name))
     write_request(runs, named(SUITE, earlier))
     [compiled] = campaign(runs, ["r-drop"], seeds=(0,))
-    write_json(runs / compiled.id / "environment.json", {"compile": True})
+    RunDirectory(runs / compiled.id).write("environment.json", {"compile": True})
     [plugin] = campaign(runs, ["drophead"], seeds=(0,))
     RunDirectory.create(runs, plugin.model_copy(update={"plugins": {"a.py": "0" * 64}}))
     extension = extended(tmp_path / "x.zip", runs)

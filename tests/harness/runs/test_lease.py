@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -52,8 +53,8 @@ def test_one_that_gives_no_sign_is_superseded_and_writes_no_more(
     assert first is not None
     with directory.held_by(first):
         directory.append_event("start")
-        now = lease.now()
-        monkeypatch.setattr(lease, "now", lambda: now + LEASE_TIMEOUT_S + 1)
+        now = lease.now(directory.path)
+        monkeypatch.setattr(lease, "now", lambda folder: now + LEASE_TIMEOUT_S + 1)
         move(monkeypatch, "another")
         assert not directory.locked()
         assert Lease.take(directory.path) is not None
@@ -68,6 +69,38 @@ def test_one_that_gives_no_sign_is_superseded_and_writes_no_more(
                 write()
     assert [event["event"] for event in directory.events()] == ["start"]
     assert directory.result() is None
+
+
+@pytest.mark.parametrize("seconds", [-600, 600])
+def test_a_wrong_clock_supersedes_no_live_worker(
+    directory: RunDirectory, monkeypatch: pytest.MonkeyPatch, seconds: int
+) -> None:
+    held = Lease.take(directory.path)
+    assert held is not None
+    with held:
+        right = time.time
+        monkeypatch.setattr(time, "time", lambda: right() + seconds)
+        move(monkeypatch, "another")
+        assert directory.locked()
+        assert Lease.take(directory.path) is None
+        os.utime(held.file, (right() - LEASE_TIMEOUT_S - 1,) * 2)
+        assert not directory.locked()
+
+
+def test_a_full_disk_keeps_no_one_from_holding_a_directory(
+    directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", fail)
+    held = Lease.take(directory.path)
+    assert held is not None
+    with held:
+        move(monkeypatch, "another")
+        assert directory.locked()
+        assert held.held()
+    assert not directory.locked()
 
 
 def test_it_gives_signs_of_life(directory: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:

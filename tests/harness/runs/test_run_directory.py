@@ -55,7 +55,7 @@ def test_a_damaged_result_is_told_in_one_line(tmp_path: Path, content: str) -> N
     directory = make(tmp_path)
     assert directory.result() is None
     (directory.path / "result.json").write_text(content)
-    with pytest.raises(InputError, match="delete it to run the trial again"):
+    with pytest.raises(InputError, match=r"result\.json: damaged .*: delete it, then run `dropbench retry"):
         directory.result()
 
 
@@ -68,9 +68,12 @@ def test_events_skip_torn_lines_and_what_a_resume_took_back(tmp_path: Path) -> N
     directory.append_event("resume", step=2)
     directory.append_event("train", step=3, loss=30.0)
     with (directory.path / "events.jsonl").open("ab") as file:
-        file.write(b'3\n"text"\n')
+        file.write(bytes(100) + b"\n" + b'{"event"')
     losses = [event["loss"] for event in directory.events() if event["event"] == "train"]
     assert losses == [1.0, 2.0, 30.0]
+    directory.append_event("train", step=4, loss=40.0)
+    with pytest.raises(InputError, match=r"events\.jsonl:7: damaged \(not JSON\)"):
+        directory.events()
 
 
 def test_one_worker_holds_a_directory_until_its_process_ends(tmp_path: Path) -> None:

@@ -150,11 +150,30 @@ def test_only_regular_files_are_opened(tmp_path: Path, stopped: tuple[Path, Tria
 def test_selected_weights_that_do_not_fit(tmp_path: Path, stopped: tuple[Path, Trial], what: str) -> None:
     runs, trial = shutil.copytree(stopped[0], tmp_path / "runs"), stopped[1]
     file = checkpoint.weights_path(runs / trial.id / "checkpoint", 9)
-    weights = torch.load(file, weights_only=True)
+    content = torch.load(file, weights_only=True)
+    weights = content[checkpoint.WEIGHTS]
     weights["head.weight"] = torch.full_like(weights["head.weight"], torch.nan) if what == "NaN" else torch.zeros(1)
     if what == "keys":
         del weights["head.weight"]
-    torch.save(weights, file)
+    torch.save(content, file)
     with pytest.raises(InputError, match="no checkpoint fits: use the libraries"):
         run(runs, trial)
     assert len(list(file.parent.glob("step-*.pt"))) == 2, "they may fit another version"
+
+
+def test_checkpoints_of_another_trial_are_not_resumed(tmp_path: Path, stopped: tuple[Path, Trial]) -> None:
+    runs, trial = shutil.copytree(stopped[0], tmp_path / "runs"), stopped[1]
+    other = trial.model_copy(update={"seed": trial.seed + 1})
+    directory = RunDirectory.create(runs, other)
+    shutil.copytree(runs / trial.id / "checkpoint", directory.path / "checkpoint")
+    step, problems = resumed(runs, other)
+    assert step == 0
+    assert len(problems) == 2
+    assert all(f"is of trial '{trial.id}'" in problem for problem in problems)
+
+
+def test_selected_weights_of_another_trial_are_not_used(tmp_path: Path, stopped: tuple[Path, Trial]) -> None:
+    runs, trial = shutil.copytree(stopped[0], tmp_path / "runs"), stopped[1]
+    folder = shutil.copytree(runs / trial.id / "checkpoint", runs / ("0" * 12) / "checkpoint")
+    with pytest.raises(checkpoint.Damaged, match=f"is of trial '{trial.id}'"):
+        checkpoint.load_weights(folder, 9)

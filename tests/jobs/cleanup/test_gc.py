@@ -161,11 +161,12 @@ def test_a_killed_collection_leaves_trials_that_can_resume(
     grow_old(directory.path)
     unlink = Path.unlink
 
-    def unlink_or_exit(file: Path) -> None:
-        if len(deleted) == moment:
-            raise SystemExit
-        deleted.append(file.name)
-        unlink(file)
+    def unlink_or_exit(file: Path, **options: bool) -> None:
+        if file.parent.name == "checkpoint":
+            if len(deleted) == moment:
+                raise SystemExit
+            deleted.append(file.name)
+        unlink(file, **options)
 
     monkeypatch.setattr(Path, "unlink", unlink_or_exit)
     with pytest.raises(SystemExit):

@@ -171,10 +171,12 @@ def simulated(bin: Path) -> Iterator[SimulatedSlurm]:
 
     def exit_lease(held: lease.Lease, *rest: Any) -> None:
         process = WorkerThread.current()
-        if process is not None and not process.dead:
+        if process is not None:
+            if process.dead:
+                return
             process.lease = None
-            with contextlib.suppress(FileNotFoundError):
-                os.utime(held.file, (0, 0))
+        with contextlib.suppress(FileNotFoundError):
+            os.utime(held.file, (0, 0))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", f"{bin}:{os.environ['PATH']}")
@@ -184,7 +186,7 @@ def simulated(bin: Path) -> Iterator[SimulatedSlurm]:
         patch.setattr(worker, "_train", count_steps)
         patch.setattr(worker, "sleep", lambda seconds: WorkerThread.require_current().pause())
         patch.setattr(ProcessGroup, "join", lambda folder, job, settings: ProcessGroup())
-        patch.setattr(lease, "now", lambda: slurm.now.timestamp())
+        patch.setattr(lease, "now", lambda folder: slurm.now.timestamp())
         patch.setattr(lease, "machine", machine)
         patch.setattr(lease.Lease, "__enter__", enter_lease)
         patch.setattr(lease.Lease, "__exit__", exit_lease)

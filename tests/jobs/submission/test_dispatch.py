@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import stat
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +14,10 @@ from submitit.core.utils import DelayedSubmission
 from dropbench.db.store.store import Store
 from dropbench.harness.clock import utc_now_iso
 from dropbench.harness.errors import InputError
+from dropbench.harness.runs import lease
+from dropbench.harness.runs.lease import Lease
 from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.jobs.cleanup.gc import gc
 from dropbench.jobs.queue.reconcile import collect
 from dropbench.jobs.slurm.profile import Profile
 from dropbench.jobs.submission.dispatch import Plan, dispatch
@@ -37,6 +42,8 @@ def test_trials_are_packed_into_jobs_and_arrays_are_split(queue: Store, place: W
     folder = place.runs / ".submitit" / first.submission
     assert json.loads((folder / ELEMENTS_FILE).read_text()) == dict.fromkeys(first.trials, 0)
     assert (folder / "0.pkl").exists(), "the job's pickle is written before sbatch is called"
+    for name in ("0.pkl", "submission.sh"):
+        assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600, "settings may be secret"
     second = dispatch(
         queue, place.settings, queue.find(None), Plan("slurm", profile=Profile(trials_per_job=3), after="71")
     )
@@ -134,3 +141,22 @@ def test_nothing_is_submitted_twice_if_slurm_fails(queue: Store, place: Workplac
     # If the job appears after all, it exits at once.
     assert (Path(submission.folder) / STOP_FILE).exists()
     assert StopRequests(Path(submission.folder)).should_stop()
+
+
+def test_files_of_a_live_worker_are_left_alone_by_a_machine_whose_clock_is_ahead(
+    queue: Store, place: Workplace, programs: Programs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (id, *_) = queue.find(None)
+    directory = RunDirectory.create(place.runs, queue.trials([id])[id])
+    held = Lease.take(directory.path)
+    assert held is not None
+    with held:
+        half_written = directory.path / ".result.json.abc"
+        half_written.touch()
+        right = time.time
+        monkeypatch.setattr(time, "time", lambda: right() + 600)
+        monkeypatch.setattr(lease, "machine", lambda: "another")
+        dispatch(queue, place.settings, queue.find(None), PLAN)
+        gc(queue, place.settings)
+        assert half_written.exists()
+        assert held.held()

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import stat
 from functools import partial
 from pathlib import Path
 
@@ -49,6 +50,7 @@ def test_workers_are_distributed_over_gpus(tmp_path: Path) -> None:
             slot.close()
         messages = [socket.recv_fds(server, 2**16, 1) for _ in acquired]
         assert slots.count_workers(tmp_path) == 3, "a message holds its worker's slot"
+        assert {stat.S_IMODE(file.stat().st_mode) for file in tmp_path.glob("*.json")} == {0o600}
         devices = [json.loads(message)["environment"]["CUDA_VISIBLE_DEVICES"] for message, *_ in messages]
         assert devices == ["2", "5", "2"]
         for _, (descriptor,), *_ in messages:

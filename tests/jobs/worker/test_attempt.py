@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from dropbench.harness.errors import InputError
+from dropbench.harness.runs import lease
+from dropbench.harness.runs.lease import Lease
 from dropbench.harness.runs.run_directory import RunDirectory
 from dropbench.harness.training.environment import processor
 from dropbench.jobs.worker.attempt import Attempt, checkpoint_step, finalize_dead
@@ -147,3 +149,22 @@ def test_a_damaged_attempt_file_does_not_stop_the_next(directory: RunDirectory) 
     assert begin(directory).number == 3
     finalize_dead(directory)
     assert [record["state"] for record in directory.attempts()] == ["preempted", "lost"]
+
+
+def test_a_live_attempt_on_another_machine_is_left_alone(
+    directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = Lease.take(directory.path)
+    assert held is not None
+    with held:
+        begin(directory)
+        half_written = directory.path / "attempts" / ".1.json.abc"
+        half_written.touch()
+        monkeypatch.setattr(lease, "machine", lambda: "another")
+        finalize_dead(directory)
+        assert [record["state"] for record in directory.attempts()] == ["running"]
+        assert half_written.exists()
+    finalize_dead(directory)
+    assert [record["state"] for record in directory.attempts()] == ["lost"]
+    assert not half_written.exists()
+    assert not held.held(), "the process that was taken for dead would write nothing more"
