@@ -27,9 +27,17 @@ def unknown_name(kind: str, name: str, known: Iterable[str], own: str = "") -> I
 
 
 def check_text(text: str, source: str) -> None:
-    """Raise InputError for a text that files and databases cannot hold: with a NUL, or of bytes that are not UTF-8."""
-    if "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
-        raise InputError(f"{source} {text!a}: expected text in UTF-8 without NUL")
+    """Raise InputError for a text that files and databases cannot hold: with a NUL, or with a surrogate.
+
+    Python has a surrogate for each byte of a name that is not UTF-8; in JSON it is half of an escaped character.
+    """
+    try:
+        text.encode()
+        valid = "\0" not in text
+    except UnicodeEncodeError:
+        valid = False
+    if not valid:
+        raise InputError(f"{source} {text!a:.200}: expected text in UTF-8 without NUL")
 
 
 def count_of(number: int, noun: str, plural: str = "") -> str:
