@@ -33,12 +33,18 @@ def unknown_name(kind: str, name: str, known: Iterable[str], own: str = "") -> I
 
 
 def check_text(text: str, source: str, *, quotes: bool = True) -> None:
-    """Raise InputError for a text that files and databases cannot hold: with a NUL, or of bytes that are not UTF-8.
+    """Raise InputError for a text that files and databases cannot hold: with a NUL, or with a surrogate.
 
-    The message `quotes` the text, unless it may be secret.
+    Python has a surrogate for each byte of a name that is not UTF-8; in JSON it is half of an escaped character. The
+    message `quotes` the text, unless it may be secret.
     """
-    if "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
-        raise InputError(f"{source}{f' {text!a}' if quotes else ''}: expected text in UTF-8 without NUL")
+    try:
+        text.encode()
+        valid = "\0" not in text
+    except UnicodeEncodeError:
+        valid = False
+    if not valid:
+        raise InputError(f"{source}{f' {text!a:.200}' if quotes else ''}: expected text in UTF-8 without NUL")
 
 
 def count_of(number: int, noun: str, plural: str = "") -> str:

@@ -30,7 +30,7 @@ from dropbench.tasks.data import DATASETS, Source, locate, read
 from dropbench.tasks.data.check import subset_notes
 from dropbench.tasks.data.dataset import SPLIT_SEED
 from dropbench.tasks.data.read import Data, read_any
-from dropbench.tasks.weights import resolve_weights, weights_path, weights_ref
+from dropbench.tasks.weights import load_by_name, resolve_weights, weights_path, weights_ref
 
 if TYPE_CHECKING:
     from torch import nn
@@ -71,7 +71,7 @@ class PresetTask(Task):
     Class attributes:
         kind: the task whose data sets, models and recipes it uses; default: the base class's, else its own name.
         recipes: the recipes of a user's task, with the keys of a recipe file; None: those of the file.
-        load_weights: loads a checkpoint into a model and returns a note on it; unused if no model takes weights.
+        load_weights: loads a checkpoint into one of DropBench's models, and returns a note on it.
 
     Attributes, after `setup`:
         classes: names of the labels; empty for data without classes.
@@ -80,7 +80,7 @@ class PresetTask(Task):
 
     kind: ClassVar[str] = _FirstName()  # type: ignore[assignment]
     recipes: ClassVar[Mapping[str, Any] | None] = None
-    load_weights: ClassVar[staticmethod[[Any, Path], str]]
+    load_weights: ClassVar[staticmethod[[Any, Path], str]] = staticmethod(load_by_name)
     classes: tuple[str, ...] = ()
     splits: Mapping[str, Any]
 
@@ -91,7 +91,7 @@ class PresetTask(Task):
             supported = ", ".join(name for name in MODELS if cls.kind in MODELS.entry(name).facts.get("tasks", ()))
             expected = f"expected {supported or 'one registered with this task'}"
             raise InputError(f"model '{entry.name}' does not support task '{cls.kind}': {expected}")
-        if request.weights is not None and not entry.facts.get("weights"):
+        if request.weights is not None and not entry.facts.get("weights", entry.plugin is not None):
             raise InputError(f"model '{entry.name}' starts from random weights: remove `--weights {request.weights}`")
         schedule = SCHEDULES.entry(request.schedule).name
         regularizer = complete_spec(request.regularizer, request.params)
@@ -230,10 +230,15 @@ class PresetTask(Task):
 
     def build_model(self) -> nn.Module:
         model = self.make_model(self.trial, self.recipe, self.model_sizes())
-        weights = resolve_weights(self.trial)
-        if weights is not None:
-            self.notes.append(self.load_weights(model, weights))
+        self.load_initial_weights(model)
         return model
+
+    def load_initial_weights(self, model: nn.Module) -> None:
+        """Load the trial's initial weights, if it has some, and append a note; raise InputError if they do not fit."""
+        if (weights := resolve_weights(self.trial)) is not None:
+            known = MODELS.entry(self.trial.model).facts.get("weights")  # else it is of a plug-in
+            load = self.load_weights if known else load_by_name
+            self.notes.append(load(model, weights))
 
     def size(self, split: Split) -> int:
         return len(self.splits[split])

@@ -21,6 +21,7 @@ from dropbench.jobs.submission.submission import job_name, revoke
 from dropbench.jobs.worker import slots
 from dropbench.jobs.worker.retry import EXHAUSTED
 from dropbench.tasks.data.check import require_readable
+from dropbench.tasks.weights import require_fitting_weights
 
 
 @dataclass
@@ -81,6 +82,7 @@ def _check_new(store: Store, settings: Settings, trials: Sequence[Trial], *, ski
         try:
             TASKS.get(trial.task).check(trial)
             require_readable(trial, settings)
+            require_fitting_weights(trial, settings)
         except UnsuitableError as error:
             if not skips:
                 raise

@@ -168,3 +168,14 @@ def test_a_live_attempt_on_another_machine_is_left_alone(
     assert [record["state"] for record in directory.attempts()] == ["lost"]
     assert not half_written.exists()
     assert not held.held(), "the process that was taken for dead would write nothing more"
+
+
+@pytest.mark.parametrize(
+    ("executor", "tasks", "cpus"), [("slurm", "3", 3), ("slurm", "abc", 1), ("slurm", "", 1), ("local", "3", 1)]
+)
+def test_the_cores_of_all_processes_of_a_job_on_slurm(
+    directory: RunDirectory, monkeypatch: pytest.MonkeyPatch, executor: str, tasks: str, cpus: int
+) -> None:
+    monkeypatch.setenv("SLURM_NTASKS", tasks)
+    attempt = Attempt(directory, submission="s", executor=executor, job_id="7")
+    assert attempt.record["cpus"] == cpus
