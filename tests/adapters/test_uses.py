@@ -23,6 +23,10 @@ from tests.adapters.test_contract import FAMILIES
 
 drop = partial(regularize, regularizer="dropkey", ratio=0.5, quiet=True)
 CHOSEN = ("torch-encoder", "timm-vit", "timm-volo", "transformers-bert", "transformers-t5")
+COMPILED_TWICE = (
+    "dropkey", "dropout", "drophead", "logit-noise", "attention-entropy", "mixout", "temperature", "value-dropout",
+    "headmask", "hiddencut", "dropdim:unit=span",
+)  # fmt: skip
 
 
 @pytest.fixture(params=CHOSEN)
@@ -62,7 +66,7 @@ def test_compilation_to_one_graph(family: Family) -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:regularize. .* changes over steps")
-@pytest.mark.parametrize("name", ["dropkey", "dropout", "drophead", "logit-noise", "attention-entropy", "mixout"])
+@pytest.mark.parametrize("name", COMPILED_TWICE)
 def test_a_schedule_over_steps_compiles_a_model_twice(name: str) -> None:
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
