@@ -8,7 +8,7 @@ from pydantic import Field
 
 from dropbench.harness.regularizers.around import PlainAttention
 from dropbench.harness.regularizers.base import Site, SiteKind, Stage
-from dropbench.harness.rounding import floor_share
+from dropbench.harness.regularizers.methods.rounding import floor_share
 
 if TYPE_CHECKING:
     from torch import Tensor

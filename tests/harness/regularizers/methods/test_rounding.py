@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dropbench.harness.rounding import floor_share
+from dropbench.harness.regularizers.methods.rounding import floor_share
 
 
 def test_a_share_of_hundredths_is_exact() -> None:
