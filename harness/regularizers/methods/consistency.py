@@ -10,7 +10,7 @@ from pydantic import Field, PrivateAttr
 from dropbench.harness.errors import InputError
 from dropbench.harness.regularizers.around import PlainAttention
 from dropbench.harness.regularizers.base import Regularizer, Site, SiteKind, Stage
-from dropbench.harness.regularizers.methods.rounding import floor_share
+from dropbench.harness.regularizers.methods.tokens import floor_share
 
 if TYPE_CHECKING:
     from torch import Tensor

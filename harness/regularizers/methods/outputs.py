@@ -9,7 +9,7 @@ from pydantic import Field
 
 from dropbench.harness.regularizers.around import PlainAttention
 from dropbench.harness.regularizers.base import RATIO, Site, SiteKind, Stage, drop_ratio
-from dropbench.harness.regularizers.methods.rounding import DUST
+from dropbench.harness.regularizers.methods.tokens import DUST
 
 if TYPE_CHECKING:
     from torch import Tensor

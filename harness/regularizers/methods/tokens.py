@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
 from dropbench.harness.regularizers.around import PlainAttention
 from dropbench.harness.regularizers.base import Site, SiteKind, Stage
-from dropbench.harness.regularizers.methods.rounding import floor_share
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+DUST = 1e-9
+"""More than floats lose in a product of a share and a number, and less than any share that is meant."""
 
 
 class PatchDropout(PlainAttention):
@@ -36,3 +39,8 @@ class PatchDropout(PlainAttention):
         kept = max(1, floor_share(1.0 - site.ratio, number))
         order = torch.rand(batch, number, device=x.device).argsort(dim=1)[:, :kept].sort(dim=1).values
         return torch.cat([leading, patches.gather(1, order[..., None].expand(-1, -1, width))], dim=1)
+
+
+def floor_share(share: float, number: int) -> int:
+    """Return ⌊share · number⌋ of the share that is meant: 0.29 of 100 is 29, although 0.29 * 100 is below 29."""
+    return math.floor(share * number + DUST)

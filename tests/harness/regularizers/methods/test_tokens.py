@@ -11,7 +11,7 @@ from timm.models import create_model
 from dropbench.harness.errors import InputError
 from dropbench.harness.models.regularize import bind
 from dropbench.harness.regularizers.base import Site
-from dropbench.harness.regularizers.methods.tokens import PatchDropout
+from dropbench.harness.regularizers.methods.tokens import PatchDropout, floor_share
 from dropbench.harness.regularizers.schedules import SCHEDULES
 from tests.harness.regularizers.methods.reference import check
 
@@ -64,3 +64,9 @@ def test_it_trains_with_columns_and_refuses_units_of_the_grid() -> None:
         InputError, match=r"'dropkey-block' fits none.*grid, and the tokens that patchdropout keeps form none"
     ):
         bind(model, "dropkey-block+patchdropout")
+
+
+def test_a_share_of_hundredths_is_exact() -> None:
+    pairs = [(percent, number) for percent in range(101) for number in range(300)]
+    assert all(floor_share(percent / 100, number) == percent * number // 100 for percent, number in pairs)
+    assert all(floor_share(1 - percent / 100, number) == (100 - percent) * number // 100 for percent, number in pairs)
