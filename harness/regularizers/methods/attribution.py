@@ -11,7 +11,7 @@ from dropbench.harness.attention.call import Call
 from dropbench.harness.regularizers.around import AroundAttention, Attention
 from dropbench.harness.regularizers.base import Site, Stage, drop_ratio
 from dropbench.harness.regularizers.methods.heads import HeadMask
-from dropbench.harness.regularizers.methods.rounding import DUST
+from dropbench.harness.regularizers.methods.tokens import DUST
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

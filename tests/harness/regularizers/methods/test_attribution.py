@@ -14,7 +14,7 @@ from dropbench.harness.errors import InputError
 from dropbench.harness.models.attention import attend
 from dropbench.harness.regularizers.base import Site
 from dropbench.harness.regularizers.methods.attribution import ADDrop, high_region
-from dropbench.harness.regularizers.methods.rounding import floor_share
+from dropbench.harness.regularizers.methods.tokens import floor_share
 from dropbench.harness.regularizers.passes import Passes
 from dropbench.harness.regularizers.schedules import constant
 from dropbench.harness.regularizers.spec import build_regularizer
