@@ -12,6 +12,7 @@ from sqlalchemy import select
 
 from docs.reference.holes import MIN_SEEDS, NO_RUNS, SUITES, tables
 from dropbench.db.queries.blocks import Block
+from dropbench.db.queries.marks import OLDER
 from dropbench.db.queries.rank import Runs, rank_blocks
 from dropbench.db.reference.describe import machines
 from dropbench.db.reference.load import REFERENCE, open_reference
@@ -220,7 +221,11 @@ def _table(cells: Sequence[CellResult], store: Store) -> list[str]:
             attempts = attempts_of(connection, [seed.id for seed in cell.seeds])
             minutes = sum(attempt["cpu_seconds"] or 0.0 for own in attempts.values() for attempt in own) / 60
             mean = markdown(mean_std(cell.mean, cell.std, cell.metric))
-            texts = [f"**{mean}**" if cell.best else mean, str(cell.n), markdown(delta_text(cell))]
+            texts = [
+                f"**{mean}**" if cell.best else mean,
+                f"{cell.n}, {OLDER}" if cell.older_rule else str(cell.n),
+                markdown(delta_text(cell)),
+            ]
             texts += [markdown(params_text(cell.chosen))] if chosen else []
             rows.append([markdown(cell.row), *texts, f"{minutes:.1f}"])
     return markdown_lines(rows)

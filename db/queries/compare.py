@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, Text, cast, select
 
 from dropbench.db.queries.groups import COLUMNS, GroupKeys, configs, resolve_names, seed_values
-from dropbench.db.queries.marks import VERSIONED, all_versions, mark_text, marks_of, trial_labels
+from dropbench.db.queries.marks import OLDER, VERSIONED, all_versions, is_older, mark_text, marks_of, trial_labels
 from dropbench.db.queries.results import sort_key
 from dropbench.db.queries.task_metrics import directed_metric
 from dropbench.db.schema.tables import Configs
@@ -76,7 +76,8 @@ def _read_side(connection: Connection, keys: GroupKeys, metrics: Sequence[str], 
         labels = dict(zip(keys.names, own, strict=True))
         key = id, *own
         row = side.configs[key] = {**dict(zip(COLUMNS, rows[id], strict=True)), **labels}
-        row["mark"] = marks.get((row["data"], row["fingerprint"]))
+        older = OLDER if is_older(*(row[name] for name in VERSIONED)) else None
+        row["mark"] = mark_text((marks.get((row["data"], row["fingerprint"])), older))
         more: Row = dict(labels)
         if versions:  # also those that are 1: a missing one would equal that of a configuration without the item
             more["result_versions"] = all_versions(*(row[name] for name in VERSIONED))
@@ -96,7 +97,7 @@ def compare(old: Side, new: Side) -> list[Row]:
         - change: the mean difference over seeds that both have (`pairs` of them), else the difference of the means;
         - libraries, in databases with different versions of a library: those of the trials;
         - origin, in databases with reference trials: ``own`` or ``reference``;
-        - mark: ``subset`` or ``synthetic`` if the data of either side are;
+        - mark: ``subset`` or ``synthetic`` if the data of either side are, ``older rule`` if its result version is;
         - low, high: its 95 % confidence interval, None for the reason `no_interval`;
         - p_value: of the paired t-test;
         - p_holm, p_bh: the same, corrected (Holm, Benjamini-Hochberg) for all rows whose metric has a direction;
@@ -183,7 +184,8 @@ def _label(old: Side, old_id: Id | None, new: Side, new_id: Id | None, differing
         side = "new" if old_id is None else "old"
         return {**either, "old": {}, "new": {}, "only": side}
     label = {name: dict(value) if isinstance(value, dict) else value for name, value in either.items()}
-    label["mark"] = mark_text(configs[id]["mark"] for configs, id in ((old.configs, old_id), (new.configs, new_id)))
+    both = (configs[id]["mark"] or "" for configs, id in ((old.configs, old_id), (new.configs, new_id)))
+    label["mark"] = mark_text(mark for text in both for mark in text.split(", "))
     sides: tuple[Row, Row] = {}, {}
     without_column: list[Key] = []
     versioned = {key[1] for key in differing if key[0] == "result_versions"}

@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, Text, cast, func, select
 
-from dropbench.db.queries.marks import data_sets, flatten, mark_column, marks_of, result_versions_differ, trial_labels
+from dropbench.db.queries.marks import data_sets, flatten, mark_columns, marks_of, result_versions_differ, trial_labels
 from dropbench.db.schema.reference import ORIGIN
 from dropbench.db.schema.tables import FINAL, Configs, Metrics, Trials
 from dropbench.db.store.filters import Filter, final_names
@@ -154,13 +154,14 @@ class Groups:
 
     def _add_states(self, connection: Connection) -> None:
         """Create all groups with the states and marks of their trials, in the order of their keys."""
-        query, mark = self.keys.select(Trials.c.state).distinct(), mark_column(self.marks)
+        query, marks = self.keys.select(Trials.c.state).distinct(), mark_columns(connection, self.marks)
         if not self.plain:
-            marked = dict(_raw_rows(connection, select(Configs.c.id, mark).where(mark.is_not(None))))
+            own = select(Configs.c.id, *marks).where(func.coalesce(*marks).is_not(None))
+            marked = {id: texts for id, *texts in _raw_rows(connection, own)}
             for *key, state in _raw_rows(connection, query.order_by(*self.keys.columns, Trials.c.state)):
                 group = self.at(tuple(key))
                 group.states.add(state)
-                group.marks.add(marked.get(key[0]))
+                group.marks.update(marked.get(key[0], ()))
             if any("skipped" in group.states for group in self.by_key.values()):
                 skipped = self.keys.select(Trials.c.reason).where(Trials.c.state == "skipped").distinct()
                 for *key, reason in _raw_rows(connection, skipped):
@@ -170,12 +171,12 @@ class Groups:
         inner = query.subquery()
         labels = [Configs.c[key] for key in self.config_keys]
         _, *others = inner.columns
-        joined = select(*labels, *others, mark).select_from(inner).join(Configs, Configs.c.id == inner.c.config_id)
+        joined = select(*labels, *others, *marks).select_from(inner).join(Configs, Configs.c.id == inner.c.config_id)
         for row in _raw_rows(connection, joined.distinct().order_by(*labels, *others)):
-            values, (*key, state, own_mark) = row[: len(labels)], row[len(labels) :]
+            values, (*key, state, data_mark, rule_mark) = row[: len(labels)], row[len(labels) :]
             group = self._group(values, (values, *key))
             group.states.add(state)
-            group.marks.add(own_mark)
+            group.marks.update((data_mark, rule_mark))
 
     def _group(self, values: tuple[Any, ...], key: tuple[Any, ...]) -> Group:
         group = self.by_key.get(key)

@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 from dropbench.db.queries import blocks as conditions
 from dropbench.db.queries.blocks import BASELINE, Block, Name, name_of, split_keys
 from dropbench.db.queries.groups import COLUMNS, GroupKeys, configs, resolve_names
-from dropbench.db.queries.marks import marks_of, result_versions_differ, trial_labels
+from dropbench.db.queries.marks import OLDER, VERSIONED, is_older, marks_of, result_versions_differ, trial_labels
 from dropbench.db.queries.results import sort_key
 from dropbench.db.queries.task_metrics import directed_metric, metrics_of
 from dropbench.db.schema.connection import reading
@@ -48,7 +48,7 @@ class Ranking:
             one), groups (letters; regularizers that share one do not differ by Nemenyi's test), improvement (mean over
             the blocks, relative to `BASELINE`, in percent, positive is better), low and high (its 95 % t interval over
             the blocks), no_interval (why there is none), p_value, p_holm (corrected for the number of regularizers),
-            and the columns of `dropbench.db.statistics.evidence`.
+            the columns of `dropbench.db.statistics.evidence`, and in `rank` mark (``older rule``, or None).
         blocks: number of blocks in which all ranked regularizers have a result.
         left_out: the other blocks, each with the reason.
         left_out_regularizers: those that are not ranked, each with the number of blocks in which it has a result.
@@ -140,6 +140,9 @@ def rank(
     for block, results in reference.items():  # a regularizer's own runs take precedence: never a mean over both
         blocks[block] = {**results, **blocks.get(block, {})}
     ranking = rank_blocks(blocks, by)
+    older = {name_of(each, by) for each in configurations.values() if is_older(*(each[key] for key in VERSIONED))}
+    for row in ranking.rows:
+        row["mark"] = OLDER if tuple(row[key] for key in ("regularizer", *by)) in older else None
     if reference:
         total = sum(map(len, blocks.values()))
         ranking.notes.append(f"{total - own} of {total} results are the reference's; {own} are your own")

@@ -55,9 +55,13 @@ def check_versions(trial: Trial) -> None:
 
 def version_note(trial: Trial, verb: str = "trained") -> str | None:
     """Return ``trained with result version 1 of regularizer dropkey; version 2 is current``, or None if all agree."""
-    differing = [
-        f"{verb} with result version {trial.result_versions.get(item, 1)} of {item}; version {version} is current"
+    return ", ".join(version_notes(trial, verb).values()) or None
+
+
+def version_notes(trial: Trial, verb: str = "trained") -> dict[str, str]:
+    """Return a note as of `version_note` for each item whose result version is not the current one."""
+    return {
+        item: f"{verb} with result version {trial.result_versions.get(item, 1)} of {item}; version {version} is current"
         for item, version in current_versions(trial).items()
         if version != trial.result_versions.get(item, 1)
-    ]
-    return ", ".join(differing) or None
+    }

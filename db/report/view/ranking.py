@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dropbench.db.queries.blocks import BASELINE, Block, condition_versions
+from dropbench.db.queries.marks import OLDER
 from dropbench.db.queries.rank import Ranking, Runs, rank_blocks
 from dropbench.db.report.view.view import View, baselines
 from dropbench.harness.files import canonical_json
@@ -11,7 +12,11 @@ from dropbench.harness.regularizers.spec import spec_label
 
 def ranking_of(view: View) -> Ranking:
     """Rank the rows over the columns, each a block, as `dropbench compare --rank` ranks regularizers over blocks."""
-    return rank_blocks(blocks_of(view), [])
+    ranking = rank_blocks(blocks_of(view), [])
+    older = {cell.row for cell in view.cells.values() if cell.older_rule}
+    for row in ranking.rows:
+        row["mark"] = OLDER if row["regularizer"] in older else None
+    return ranking
 
 
 def blocks_of(view: View, *, by_seed: bool = False) -> dict[Block, Runs]:

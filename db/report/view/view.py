@@ -7,7 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 from dropbench.db.queries.blocks import condition_versions
-from dropbench.db.queries.marks import differing_versions, libraries_differ, libraries_of, outdated_notes
+from dropbench.db.queries.marks import (
+    differing_versions,
+    is_older,
+    libraries_differ,
+    libraries_of,
+    outdated_notes,
+)
 from dropbench.db.queries.results import final_values
 from dropbench.db.report.view.cells import CellResult, CellTrials, SeedResult
 from dropbench.db.schema.connection import reading
@@ -122,6 +128,8 @@ def _cell_result(cell: CellTrials, trial: Trial | None, seeds: tuple[SeedResult,
         regularizer=trial.regularizer.params if trial else request.params,
         schedule=trial.schedule if trial else request.schedule,
         result_versions=trial.result_versions_text if trial else None,
+        older_rule=trial is not None
+        and is_older(trial.task, trial.model, trial.regularizer.name, trial.result_versions_text),
         seeds=seeds,
         **asdict(summary),
         published=value,

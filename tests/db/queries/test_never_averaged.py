@@ -19,6 +19,7 @@ import dropbench
 from dropbench.db.report.dashboard.app import make_app
 from dropbench.db.store.run_record import RunRecord
 from dropbench.db.store.store import Store, open_store
+from dropbench.harness.regularizers.drop import UnitDrop
 from dropbench.harness.settings import Settings
 from dropbench.harness.suites.cell import Cell, SuiteOptions
 from dropbench.harness.suites.request import Request
@@ -250,6 +251,39 @@ def test_a_table_says_with_which_versions_it_was_trained(
     monkeypatch.setattr(result_versions, "ENGINE", ENGINE + 2)
     note = f"trained with result version {ENGINE + 1} of engine; version {ENGINE + 2} is current"
     assert note in " ".join(call("report", "mine.yaml").out.split())
+
+
+@pytest.mark.parametrize("kind", ["versions of dropkey"], indirect=True)
+def test_rows_of_an_older_rule_are_marked_in_every_table(
+    place: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def marked(name: str, *arguments: str) -> set[float]:
+        found = json.loads(call(*arguments, "--json").out)
+        rows = found["rows"] if isinstance(found, dict) else found
+        return {row[name] for row in rows if "older rule" in (row["mark"] or "")}
+
+    tables = {
+        ("mean", "results"): {10.0},
+        ("mean", "results", "--group-by", "regularizer"): {10.0},
+        ("mean", "results", "--curve", "train/loss"): {10.0},
+        ("new_mean", "compare", "regularizer=none", "regularizer=dropkey"): {10.0},
+        ("improvement", "compare", "--rank"): {-80.0},
+    }
+    assert all(marked(*arguments) == set() for arguments in tables)
+    monkeypatch.setattr(UnitDrop, "result_version", 2)
+    assert {arguments: marked(*arguments) for arguments in tables} == tables
+    newer, older = call("report", "mine.yaml").out, call("report", "mine.yaml", "--request", _other(call)).out
+    assert "older rule" not in newer
+    assert re.search(r"dropkey +10\.00 +1‡", older)
+    note = "‡ older rule: trained with result version 1 of regularizer dropkey; version 2 is current"
+    assert note in " ".join(older.split())
+
+
+def _other(call: Call) -> str:
+    """Return the request of the first trials, which is not the newest."""
+    return (
+        call("report", "mine.yaml", "--format", "html", "-o", "page.html").err.rpartition("--request ")[2].strip("`\n")
+    )
 
 
 def _cells(call: Call, *options: str) -> list[dict[str, Any]]:
