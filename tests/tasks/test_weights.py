@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from dropbench.harness.errors import InputError
+from dropbench.harness.training.regularization import bind_trial
 from dropbench.harness.trials.trial import Trial
 from dropbench.tasks.text.base import TextTask
 from dropbench.tasks.weights import resolve_weights, weights_ref
@@ -46,6 +47,19 @@ def make(task: str, folder: Path, overrides: dict[str, Any] | None = None, **fie
 
 def set_up(trial: Trial) -> TextTask:
     return task_of(TextTask, trial)
+
+
+@pytest.mark.parametrize(
+    ("regularizer", "outcome"),
+    [("none", "kept"), ("r-drop", "kept"), ("mixout", "kept"), ("drophead", "kept"), ("dropkey", "replaced"),
+     ("hiddenkey", "replaced"), ("no-attention-dropout", "replaced")],
+)  # fmt: skip
+def test_a_trial_follows_the_rule_for_the_attention_dropout_of_a_checkpoint(
+    folder: Path, regularizer: str, outcome: str
+) -> None:
+    trial = make("text-classification", folder, regularizer=regularizer)
+    report = bind_trial(set_up(trial).build_model(), trial)
+    assert str(report).splitlines()[1] == f"  the model's own attention dropout of 0.1 at 2 sites: {outcome}"
 
 
 @pytest.mark.parametrize("task", TEXTS)
