@@ -60,9 +60,10 @@ class Attempt:
             "node": process_group.node_name(),
             "pid": os.getpid(),
             "waited_seconds": _waited(submitted_at, self.previous),
-            # Of all processes of the job.
-            "cpus": (threads or len(os.sched_getaffinity(0))) * int(os.environ.get("SLURM_NTASKS") or 1),
-            "gpus": len(process_group.visible_devices()) * int(os.environ.get("SLURM_JOB_NUM_NODES") or 1),
+            # Of all processes of the job; a worker of another executor is alone, even inside of an allocation.
+            "cpus": (threads or len(os.sched_getaffinity(0))) * (_number("SLURM_NTASKS") if executor == "slurm" else 1),
+            "gpus": len(process_group.visible_devices())
+            * (_number("SLURM_JOB_NUM_NODES") if executor == "slurm" else 1),
             "micro_batch_splits": retry.pieces(self.previous),
             "started_at": utc_now_iso(),
             **dict.fromkeys(("ended_at", "device", "cpu_seconds", "gpu_seconds", "peak_memory_bytes", "steps_done")),
@@ -99,6 +100,12 @@ class Attempt:
         else:
             state = "out_of_memory" if _is_out_of_memory(error) else "failed"
             self.finish(state, _one_line(error), "\n".join(lines[-_MESSAGE_LINES:]))
+
+
+def _number(variable: str) -> int:
+    """Return the value of a variable of SLURM; 1 if it is not set, or no number."""
+    text = os.environ.get(variable, "")
+    return int(text) if text.isdecimal() else 1
 
 
 def open_log(directory: RunDirectory) -> TextIO:

@@ -10,9 +10,12 @@ from pathlib import Path
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import func, select
+from sqlalchemy import Engine, func, select
+from starlette.testclient import TestClient
 
 from dropbench.db.queries.results import results
+from dropbench.db.report.dashboard import live
+from dropbench.db.report.dashboard.app import make_app
 from dropbench.db.schema.connection import reading
 from dropbench.db.schema.tables import METADATA, Trials
 from dropbench.db.store.rebuild import rebuild
@@ -20,6 +23,8 @@ from dropbench.db.store.run_record import RunRecord
 from dropbench.db.store.store import Store, SubmissionRow, open_store
 from dropbench.db.transfer.export import export, query
 from dropbench.harness.errors import InputError
+from dropbench.harness.settings import Settings
+from dropbench.jobs.queue.status import activity
 from tests.db.records import attempt, dump, make_directory, make_trial
 from tests.requests import named
 
@@ -119,3 +124,20 @@ def test_another_version(url: str, store: Store) -> None:
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
     with pytest.raises(InputError, match="of another version of DropBench"):
         open_store(url)
+
+
+def test_a_nul_in_an_address_of_the_dashboard_is_no_name(
+    store: Store, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PostgreSQL, unlike SQLite, raises an error for it."""
+    engines, open_reading = list[Engine](), live.open_reading
+
+    def open_and_keep(url: str) -> Engine:
+        engines.append(open_reading(url))
+        return engines[-1]
+
+    monkeypatch.setattr(live, "open_reading", open_and_keep)
+    pages = TestClient(make_app(Settings(runs=tmp_path, database=url), activity), base_url="http://127.0.0.1")
+    assert [pages.get(path).status_code for path in ("/trial/%00", "/suite?name=%00")] == [404, 404]
+    for engine in engines:
+        engine.dispose()

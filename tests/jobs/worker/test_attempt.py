@@ -146,3 +146,14 @@ def test_a_damaged_attempt_file_does_not_stop_the_next(directory: RunDirectory) 
     assert begin(directory).number == 3
     finalize_dead(directory)
     assert [record["state"] for record in directory.attempts()] == ["preempted", "lost"]
+
+
+@pytest.mark.parametrize(
+    ("executor", "tasks", "cpus"), [("slurm", "3", 3), ("slurm", "abc", 1), ("slurm", "", 1), ("local", "3", 1)]
+)
+def test_the_cores_of_all_processes_of_a_job_on_slurm(
+    directory: RunDirectory, monkeypatch: pytest.MonkeyPatch, executor: str, tasks: str, cpus: int
+) -> None:
+    monkeypatch.setenv("SLURM_NTASKS", tasks)
+    attempt = Attempt(directory, submission="s", executor=executor, job_id="7")
+    assert attempt.record["cpus"] == cpus
