@@ -71,7 +71,7 @@ def run(
         if summary.interrupted:
             done, command = len(summary.in_states("succeeded")), shlex.join(["dropbench", *sys.argv[1:]])
             typer.echo(f"Stopped: {done} of {trials} done. Resume with `{command}`", err=True)
-            raise typer.Exit(130)
+            raise typer.Exit(128 + summary.interrupted)
         if not summary.trained:
             skipped = f" or skipped ({count})" if (count := len(summary.in_states("skipped"))) else ""
             typer.echo(f"nothing to train: {trials} already done{skipped}", err=True)

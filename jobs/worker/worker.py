@@ -16,6 +16,7 @@ from typing import Any
 from submitit import JobEnvironment
 from submitit.core.utils import DelayedSubmission
 
+from dropbench.harness.cli.streams import output_is_closed
 from dropbench.harness.clock import utc_now_iso
 from dropbench.harness.errors import InputError, Interrupted
 from dropbench.harness.predictions.store import FOLDER as PREDICTIONS
@@ -190,6 +191,9 @@ class Worker:
             except BaseException as error:  # a plug-in may raise anything
                 if isinstance(error, KeyboardInterrupt) and stop_requests.signal is not None:
                     attempt.finish("interrupted", "Ctrl-C, without a checkpoint")
+                    raise
+                if self.terminal and isinstance(error, BrokenPipeError) and output_is_closed():
+                    attempt.finish("interrupted", "its output was closed, such as by `| head`")
                     raise
                 attempt.fail(error)
                 if self.terminal and sys.stdin.isatty():
