@@ -19,7 +19,8 @@ RECIPE = (
 RECORDED = (
     "TORCH", "PYTORCH_", "ATEN_", "CUDA_", "CUBLAS_", "CUDNN_", "NCCL_", "GLOO_", "TRITON_", "INDUCTOR_", "OMP_",
     "KMP_", "GOMP_", "MKL_", "OPENBLAS_", "ONEDNN_", "DNNL_", "TIMM_", "TRANSFORMERS_", "FAIRSEQ_", "MMENGINE_",
-    "MMCV_", "TOKENIZERS_PARALLELISM", "PYTHONHASHSEED",
+    "MMCV_", "TOKENIZERS_PARALLELISM", "PYTHONHASHSEED", "USE_HUB_KERNELS", "FLASH_ATTENTION_", "XLA_", "USE_TORCH_XLA",
+    "PJRT_DEVICE", "PT_HPU_", "DYNAMO_CACHE_SIZE_LIMIT", "FX_PATCH_GETITEM", "FORK_LAST3",
 )  # fmt: skip
 """Variables that may change the last digits or the speed; ``environment.json`` has those that are set."""
 

@@ -183,11 +183,15 @@ def libraries_of(connection: Connection, ids: Sequence[str]) -> dict[str, str]:
 
 
 def machines(connection: Connection, keys: Callable[..., Select[Any]]) -> Iterator[tuple[tuple[Any, ...], Machine]]:
-    """Yield the keys of finished trials, each with a machine that trained some of them.
+    """Yield the keys of finished trials, each with a machine that trained some of them; nothing if there is only one.
 
     `keys` returns a query for keys of trials with more columns (`dropbench.db.queries.groups.GroupKeys.select`).
     Machines change the order of sums alone; what changes the computed function is in ``libraries``.
     """
+    bounds = (limit(column) for column in (Attempts.c.device, Attempts.c.cpus) for limit in (func.min, func.max))
+    first, last, fewest, most = connection.execute(select(*bounds)).one()
+    if (first, fewest) == (last, most):  # the join would take a second for a million trials
+        return
     threads = case((Attempts.c.gpu_seconds > 0, null()), else_=Attempts.c.cpus)
     query = keys(Attempts.c.device, threads).join(Attempts, Attempts.c.trial_id == Trials.c.id).distinct()
     query = query.where(Trials.c.state == "succeeded", Attempts.c.device.is_not(None))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from dropbench.harness.files import read_json
-from dropbench.harness.variables import RECIPE, without_variables
+from dropbench.harness.variables import LAUNCHER, RECIPE, RECORDED, without_variables
 from tests.training import curve, make_trial, run
 
 TRAINING = {
@@ -48,3 +50,41 @@ def test_variables_are_put_back_and_those_set_meanwhile_removed(monkeypatch: pyt
         assert "ACCELERATE_A" not in os.environ
         os.environ["ACCELERATE_B"] = "2"
     assert (os.environ["ACCELERATE_A"], os.environ.get("ACCELERATE_B")) == ("1", None)
+
+
+READ = re.compile(
+    r"(?:environ(?:\.get|\.setdefault|\.pop)?\s*[\[(]|getenv\(|from_env\()\s*\[?\s*[\"']([A-Z][A-Z0-9_]+)[\"']"
+    r"|[\"']([A-Z][A-Z0-9_]+)[\"'] in os\.environ"
+)
+"""A variable that Python code reads."""
+LIBRARIES = {
+    "accelerate": (), "timm": (), "fairseq": (), "mmengine": (), "mmcv": (), "mmdet": (),
+    "transformers": ("models", "testing_utils.py"),
+    "torch": ("testing", "distributed", "_inductor", "_dynamo", "onnx", "utils"),
+}  # fmt: skip
+"""Libraries, with folders and files that no trial runs, or whose variables begin with TORCH."""
+NO_NUMBERS = (
+    "AWS_", "BRANCH", "CI", "CLEARML_", "COMET_", "DATABRICKS_", "DISABLE_", "ECS_", "HF_", "KUBEFLOW_", "MAST_",
+    "MLFLOW_", "RAY_", "SAGEMAKER_", "SM_", "SMDATAPARALLEL_", "SWANLAB_", "TENSORBOARD_", "TRAINING_JOB_", "WANDB_",
+    "VSCODE_", "NETWORK_DEBUG_", "COMPILE_STROBELIGHT_", "ENABLE_PYTORCH_EXECUTION_TRACE", "KINETO_", "TEARDOWN_CUPTI",
+    "DEBUG_", "AOT_PARTITIONER_DEBUG", "FX_GRAPH_SHOW_", "XDG_", "USER", "PATH", "LD_", "CONDA_", "VIRTUAL_ENV",
+    "ROCM_", "NVTOOLSEXT_", "MMDET_DATASETS", "LOGLEVEL", "PYTHONWARNINGS", "WORKDIR_ROOT", "SPM_PATH", "FOO",
+    "RUN_SLOW", "PYTEST_", "NPROC", "FORK_LAUNCHED", "GE_PROFILING", "PARTITIONER_MEMORY_BUDGET_PARETO", "QUACK_",
+    "FAKE_ALLOW_META", "LTC_", "TFDS_", "WDS_", "HFIDS_", "SLURM_",
+)  # fmt: skip
+"""Trackers, clusters, paths, tests, profilers, and data sets that DropBench does not read."""
+OTHER_DEVICES = ("ASCEND_", "HCCL_", "NPU", "MUSA_", "PARROTS_", "HIP_", "ROCR_", "ZE_", "TPU_")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_every_variable_that_a_library_reads_is_set_or_recorded(library: str) -> None:
+    spec = find_spec(library)
+    assert spec is not None
+    assert spec.submodule_search_locations
+    left_out, names = LIBRARIES[library], set[str]()
+    for file in Path(next(iter(spec.submodule_search_locations))).rglob("*.py"):
+        if not {*left_out}.intersection(file.parts):
+            names.update(first or second for first, second in READ.findall(file.read_text("utf-8", "replace")))
+    known = (*LAUNCHER, *RECIPE, *RECORDED, *NO_NUMBERS, *OTHER_DEVICES)
+    assert names - {name for name in names if name.startswith(known)} == set()

@@ -191,6 +191,10 @@ def test_rank(place: Path, kind: str, call: Call) -> None:
     elif kind == "recipes":  # never averaged: one of them is ranked
         assert improvements in ([-80.0], [-100 * 40 / 60])
         assert "trained with different recipes (clip_norm): each is ranked separately" in ranking["notes"]
+        split = json.loads(call("compare", "--rank", "--by", "recipe", "--json").out)
+        assert {row["recipe"] for row in split["rows"] + split["left_out_regularizers"]} == {
+            None, "clip_norm=0.25", "clip_norm=1.0"
+        }  # fmt: skip
     else:  # blocks of their own, whose improvements are averaged
         assert improvements == [pytest.approx((-80.0 - 100 * 40 / 60) / 2)]
         assert ranking["blocks"] == 2
