@@ -106,6 +106,22 @@ def load_state(model: nn.Module, state: Mapping[str, Tensor], path: Path, prefix
     model.load_state_dict(state, strict=False)
 
 
+def load_named_weights(model: nn.Module, path: Path) -> str:
+    """Load a checkpoint whose tensors have the names of the model's parameters; return a note of one line.
+
+    The last linear layer of the model may be for another number of classes. It then stays as it is.
+
+    Raises:
+        InputError: the file does not exist, contains other types than tensors and numbers, or does not fit the model.
+    """
+    state, wrapper = read_state(path)
+    own = model.state_dict()
+    matrices = [name for name, value in own.items() if name.endswith(".weight") and value.ndim == 2]
+    note = use_own_classifier(state, own, matrices[-1].removesuffix(".weight")) if matrices else None
+    load_state(model, state, path)
+    return "; ".join(filter(None, [f"weights of {path.name}" + f" ({wrapper})" * bool(wrapper), note]))
+
+
 def _numpy_numbers() -> list[Any]:
     """Return the functions and types in pickles of NumPy's numbers and numeric arrays, by names of NumPy 1 and 2."""
     builders = [multiarray._reconstruct, multiarray.scalar]

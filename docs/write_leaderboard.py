@@ -1,4 +1,4 @@
-"""Write ``generated/leaderboard.md`` and its diagrams from the reference: `python docs/write_leaderboard.py`."""
+"""Write ``generated/leaderboard.md`` from the reference: `python docs/write_leaderboard.py`."""
 
 from __future__ import annotations
 
@@ -11,27 +11,25 @@ from typing import NamedTuple
 from sqlalchemy import select
 
 from docs.reference.holes import MIN_SEEDS, NO_RUNS, SUITES, tables
-from dropbench.db.queries.blocks import Block
-from dropbench.db.queries.rank import Runs, rank_blocks
+from dropbench.db.queries.marks import OLDER
 from dropbench.db.reference.describe import machines
 from dropbench.db.reference.load import REFERENCE, open_reference
-from dropbench.db.report.figures.critical_difference import critical_difference_diagram
 from dropbench.db.report.formats.escaping import markdown
 from dropbench.db.report.formats.layout import column_label, metric_label
 from dropbench.db.report.formats.legend import about
 from dropbench.db.report.formats.numbers import delta_text, mean_std
 from dropbench.db.report.formats.writers import markdown_lines
 from dropbench.db.report.view.build import build_view, choosing
-from dropbench.db.report.view.cells import CellResult
+from dropbench.db.report.view.cells import CellResult, CellTrials
 from dropbench.db.report.view.notes import params_text
-from dropbench.db.report.view.ranking import blocks_of
 from dropbench.db.report.view.requests import SuiteTable
 from dropbench.db.report.view.view import View
 from dropbench.db.schema.connection import reading
 from dropbench.db.schema.reference import Details
 from dropbench.db.store.rows import attempts_of
 from dropbench.db.store.store import Store
-from dropbench.harness.errors import InputError, count_of
+from dropbench.harness.errors import count_of
+from dropbench.harness.suites.suite import load_suite
 
 INTRODUCTION = """# Leaderboard
 
@@ -76,6 +74,8 @@ and number of threads, they are equal bit for bit. [data.md](../data.md) says wh
 - The models are small and are trained from scratch within minutes. Effects on large or pretrained models may differ.
 - Seeds vary initialization, order and masks on one split. The intervals say nothing about other splits or data sets.
 - Differences below the detectable difference of a table cannot be seen with its seeds.
+- Methods are not ranked: the seeds of a data set share its split, so a data set is one block, and Friedman's test needs
+  five ([reading-tables.md](../reading-tables.md#statistics)).
 - On another machine, single results differ in the last digits, and after training by more.
 """
 PLUGIN = '''import torch
@@ -97,36 +97,22 @@ ORDER = ("small", "mini", "paper")
 
 
 def write(folder: Path, location: str = REFERENCE) -> None:
-    """Write the page, and its diagrams in ``images/leaderboard``."""
-    text, pictures = page(location)
-    images = folder / "images" / "leaderboard"
-    images.mkdir(parents=True, exist_ok=True)
-    for old in images.glob("*.svg"):
-        if old.name not in pictures:
-            old.unlink()
-    for name, content in pictures.items():
-        (images / name).write_bytes(content)
-    (folder / "leaderboard.md").write_text(text, encoding="utf-8")
+    """Write the page."""
+    (folder / "leaderboard.md").write_text(page(location), encoding="utf-8")
 
 
-def page(location: str = REFERENCE) -> tuple[str, dict[str, bytes]]:
-    """Return the text of the page, and its diagrams by file name."""
-    pictures: dict[str, bytes] = {}
+def page(location: str = REFERENCE) -> str:
+    """Return the text of the page."""
     parts = [INTRODUCTION]
     with open_reference(location) as store:
         sections = list(_tables(store))
         views = [section.view for section in sections if section.view.cells]
         parts.append(_origin(store))
         for section in sections:
-            parts += _section(section, store, pictures)
-        field = [view for view in views if view.suite.name.startswith("field/")]
-        if len(field) > 1:
-            joined = {block: runs for view in field for block, runs in blocks_of(view).items()}
-            parts.append("## All domains\n")
-            parts.append(_diagram("all", joined, "each data set is a block", pictures))
+            parts += _section(section, store)
     if views:
         parts.append(OWN_ROW.format(suite=views[0].suite.name, options=_options(views[0]), plugin=PLUGIN))
-    return "\n".join(parts), pictures
+    return "\n".join(parts)
 
 
 class Section(NamedTuple):
@@ -144,9 +130,21 @@ def _tables(store: Store) -> Iterator[Section]:
     for own in by_suite.values():
         table = min(own, key=lambda table: ORDER.index(table.request.preset))
         unfinished = [column for column, _ in choosing(table)]
-        shown = replace(table, cells=[cell for cell in table.cells if cell.cell.column not in unfinished])
+        shown = replace(
+            table, cells=[_planned(cell, table) for cell in table.cells if cell.cell.column not in unfinished]
+        )
         named = sorted({id for request in table.requests for id in request.trials})
         yield Section(build_view(shown, store, NO_RUNS), unfinished, list(store.states(named)))
+
+
+def _planned(cell: CellTrials, table: SuiteTable) -> CellTrials:
+    """Return a cell with the seeds of its suite's preset.
+
+    A test holds for a number of seeds that was fixed before the first result; the file may have more.
+    """
+    count = load_suite(table.request.suite.name).presets[table.request.preset].seeds
+    own = cell.cell.model_copy(update={"seeds": cell.cell.seeds[:count]})
+    return replace(cell, cell=own, ids=cell.ids[:count])
 
 
 def _origin(store: Store) -> str:
@@ -165,7 +163,7 @@ def _origin(store: Store) -> str:
     return "\n".join([*lines, ""])
 
 
-def _section(section: Section, store: Store, pictures: dict[str, bytes]) -> list[str]:
+def _section(section: Section, store: Store) -> list[str]:
     view = section.view
     parts, missing = [f"## {view.suite.name}: {markdown(view.suite.title)}\n"], []
     for column in view.columns:
@@ -177,7 +175,6 @@ def _section(section: Section, store: Store, pictures: dict[str, bytes]) -> list
         few = [cell.row for cell in cells if cell.n < MIN_SEEDS and {seed.state for seed in cell.seeds} != {"skipped"}]
         if trained and few:
             missing.append(f"- {markdown(column)}: fewer than {MIN_SEEDS} seeds: {markdown(', '.join(few))}")
-    name = view.suite.name.replace("/", "-")
     parts += [f"- {markdown(line)}" for line in about(view)] if view.cells else []
     machine = ", ".join(machines(store, section.trials).values())
     parts.append(f"- {count_of(len(section.trials), 'trial')}, trained on {machine}")
@@ -185,9 +182,6 @@ def _section(section: Section, store: Store, pictures: dict[str, bytes]) -> list
         names = markdown(", ".join(section.unfinished))
         parts.append(f"- not shown, as trials of some candidates are missing: {names}")
     parts += [*missing, *_unsuitable(view), ""]
-    if not view.cells:
-        return parts
-    parts.append(_diagram(name, blocks_of(view, by_seed=True), "each data set and seed is a block", pictures))
     return parts
 
 
@@ -220,23 +214,14 @@ def _table(cells: Sequence[CellResult], store: Store) -> list[str]:
             attempts = attempts_of(connection, [seed.id for seed in cell.seeds])
             minutes = sum(attempt["cpu_seconds"] or 0.0 for own in attempts.values() for attempt in own) / 60
             mean = markdown(mean_std(cell.mean, cell.std, cell.metric))
-            texts = [f"**{mean}**" if cell.best else mean, str(cell.n), markdown(delta_text(cell))]
+            texts = [
+                f"**{mean}**" if cell.best else mean,
+                f"{cell.n}, {OLDER}" if cell.older_rule else str(cell.n),
+                markdown(delta_text(cell)),
+            ]
             texts += [markdown(params_text(cell.chosen))] if chosen else []
             rows.append([markdown(cell.row), *texts, f"{minutes:.1f}"])
     return markdown_lines(rows)
-
-
-def _diagram(name: str, blocks: dict[Block, Runs], meaning: str, pictures: dict[str, bytes]) -> str:
-    """Add the critical-difference diagram of blocks, and return the text that shows it, or why there is none."""
-    ranking = rank_blocks(blocks, [])
-    try:
-        pictures[f"{name}.svg"] = critical_difference_diagram(ranking, "svg")
-    except InputError as error:
-        return f"{markdown(str(error))}.\n".replace("no critical", "No critical", 1)
-    left_out = [row["regularizer"] for row in ranking.left_out_regularizers]
-    note = f" Left out, as results are missing: {', '.join(left_out)}." if left_out else ""
-    caption = f"Mean ranks; {meaning}. A bar joins regularizers that do not differ by Nemenyi's test.{note}"
-    return f"![Critical-difference diagram](images/leaderboard/{name}.svg)\n\n{markdown(caption)}\n"
 
 
 if __name__ == "__main__":

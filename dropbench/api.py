@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from dropbench.db.cli.output import split
@@ -45,6 +47,24 @@ from dropbench.trial_run import TrialRun
 Text = str | PathLike[str]
 Texts = Text | Sequence[Text]
 """An option that the command line takes once or several times."""
+
+
+class Stopped(KeyboardInterrupt):
+    """`run` was interrupted, and its trials have stopped in order: a traceback would say nothing more."""
+
+    def _render_traceback_(self) -> list[str]:
+        """Return the lines that a notebook shows."""
+        return [str(self)]
+
+
+def _print_stopped(
+    otherwise: Callable[..., object], kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    """Print one line for `Stopped` as `sys.excepthook`."""
+    if isinstance(error, Stopped):
+        print(error, file=sys.stderr)
+    else:
+        otherwise(kind, error, trace)
 
 
 def run(
@@ -102,7 +122,8 @@ def run(
 
     Raises:
         InputError: an argument is invalid, missing, or in conflict with another.
-        KeyboardInterrupt: the run was interrupted.
+        KeyboardInterrupt: the run was interrupted by Ctrl-C or SIGTERM. It ends a script in one line, without a
+            traceback.
     """
     _check_range("seeds", seeds, MAX_SEEDS)
     _check_range("parallel", parallel)
@@ -137,8 +158,8 @@ def run(
         summary = run_trials(store, settings, requested, plan, bar=bar)
         if summary.interrupted:
             done = f"{len(summary.in_states('succeeded'))} of {len(summary.rows)} trials done"
-            print(f"Stopped: {done}. The same call continues.", file=sys.stderr)
-            raise KeyboardInterrupt
+            sys.excepthook = partial(_print_stopped, sys.excepthook)
+            raise Stopped(f"Stopped: {done}. The same call continues.")
         failures = summary.failures()
         shown = look_up(store, request=summary.request.id)
         if suite is None or shown is None:

@@ -14,6 +14,12 @@ class UnsuitableError(InputError):
     """A regularizer cannot work with a task or model, by its method. In a suite, the trial is skipped instead."""
 
 
+ENQUEUE_AGAIN = "enqueue it again, as another trial"
+"""The end of the cause of a failed trial whose code, data, weights or plug-ins have changed: a retry fails, too."""
+CHANGED = f"have changed since the trial was made: restore them, or {ENQUEUE_AGAIN}"
+"""The end of a message on files that a trial needs."""
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str], own: str = "") -> InputError:
     """Return the error for a name that does not exist, with the nearest names that do; `own`: how to add others."""
     names = sorted(known)
@@ -27,12 +33,18 @@ def unknown_name(kind: str, name: str, known: Iterable[str], own: str = "") -> I
 
 
 def check_text(text: str, source: str, *, quotes: bool = True) -> None:
-    """Raise InputError for a text that files and databases cannot hold: with a NUL, or of bytes that are not UTF-8.
+    """Raise InputError for a text that files and databases cannot hold: with a NUL, or with a surrogate.
 
-    The message `quotes` the text, unless it may be secret.
+    Python has a surrogate for each byte of a name that is not UTF-8; in JSON it is half of an escaped character. The
+    message `quotes` the text, unless it may be secret.
     """
-    if "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
-        raise InputError(f"{source}{f' {text!a}' if quotes else ''}: expected text in UTF-8 without NUL")
+    try:
+        text.encode()
+        valid = "\0" not in text
+    except UnicodeEncodeError:
+        valid = False
+    if not valid:
+        raise InputError(f"{source}{f' {text!a:.200}' if quotes else ''}: expected text in UTF-8 without NUL")
 
 
 def count_of(number: int, noun: str, plural: str = "") -> str:

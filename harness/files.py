@@ -75,8 +75,17 @@ def synced_together(folder: Path) -> Iterator[None]:
 
 
 def cache_folder() -> Path:
-    """Return the user's cache folder: ``$XDG_CACHE_HOME/dropbench``, else ``~/.cache/dropbench``."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dropbench"
+    """Return the user's cache folder: ``$XDG_CACHE_HOME/dropbench``, else ``~/.cache/dropbench``.
+
+    Raises:
+        InputError: the user has no home folder, such as in a container.
+    """
+    if folder := os.environ.get("XDG_CACHE_HOME"):
+        return Path(folder, "dropbench")
+    try:
+        return Path.home() / ".cache" / "dropbench"
+    except RuntimeError:
+        raise InputError("no home folder, in which caches are kept: set XDG_CACHE_HOME to another folder") from None
 
 
 def write_atomic(path: Path, content: bytes, *, private: bool = False) -> None:

@@ -34,6 +34,14 @@ def seed_all(seed: int) -> None:
             getattr(module, "manual_seed_all", module.manual_seed)(seed)
 
 
+def has_drawn(device: torch.device) -> bool:
+    """Return whether anything was drawn from a GPU's generator since `seed_all`; False for a CPU.
+
+    Its numbers are other than those of the CPU's generator for the same seed.
+    """
+    return device.type == "cuda" and torch.cuda.default_generators[torch.cuda.current_device()].get_offset() > 0
+
+
 @contextmanager
 def shared_draws(seed: int) -> Iterator[None]:
     """Let all processes of a run make the same draws from `shared_generator` while the context is open."""

@@ -15,11 +15,31 @@ BACKENDS = ("auto", "eager", "cpu", "triton")
 DEVICES = ("auto", "cpu", "cuda")
 MAX_SEEDS = 10_000  # of a configuration
 
+
+def check_working_folder() -> None:
+    """Raise InputError if the working folder was deleted, or if its path is not UTF-8."""
+    try:
+        check_text(os.getcwd(), "working folder")  # noqa: PTH109 - a Path takes longer
+    except OSError:
+        raise InputError("the working folder was deleted: change to another one") from None
+
+
+def _split_paths(text: str) -> tuple[Path, ...]:
+    """Split paths at colons, as in PATH, except those within the path of a file that exists."""
+    parts, paths = text.split(os.pathsep), list[Path]()
+    while parts:
+        counts = range(1, len(parts) + 1)
+        count = next((n for n in counts if os.path.isfile(os.pathsep.join(parts[:n]))), 1)  # noqa: PTH113 - takes names of any length
+        paths += [Path(path)] if (path := os.pathsep.join(parts[:count])) else []
+        del parts[:count]
+    return tuple(paths)
+
+
 _VARIABLES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "DROPBENCH_DATA": ("data", Path),
     "DROPBENCH_RUNS": ("runs", Path),
     "DROPBENCH_DB": ("database", str),
-    "DROPBENCH_PLUGINS": ("plugins", lambda text: tuple(Path(part) for part in text.split(os.pathsep) if part)),
+    "DROPBENCH_PLUGINS": ("plugins", _split_paths),
     "DROPBENCH_NUM_WORKERS": ("num_workers", int),
     "DROPBENCH_BACKEND": ("backend", str),
     "DROPBENCH_TRACKERS": ("trackers", lambda text: tuple(filter(None, text.split(",")))),
@@ -73,8 +93,10 @@ class Settings:
         """Return the settings of this process; `changes` take precedence over the environment.
 
         Raises:
-            InputError: a value is not text, not a number of processes, or not the name of a backend or device.
+            InputError: a value is not text, not a number of processes, or not the name of a backend or device; or the
+                working folder was deleted, or its path is not UTF-8.
         """
+        check_working_folder()
         fields: dict[str, Any] = {}
         for variable, (name, parse) in _VARIABLES.items():
             if text := os.environ.get(variable):

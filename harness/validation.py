@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Annotated, Any, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from dropbench.harness.errors import InputError, unknown_name
@@ -89,3 +90,23 @@ def validated(kind: type[Model], fields: Mapping[Any, Any], where: str | Path, n
 def model_options(kind: type[Model], name: str, options: Mapping[str, Any]) -> Model:
     """Return the options of the model `name`; raises InputError for unknown keys and invalid values."""
     return validated(kind, options, f"model {name}", f"option of model {name}")
+
+
+def as_field(kind: type[BaseModel], name: str, value: Any) -> Any:
+    """Return a value as the field `name` of a model holds it, so that 2 and 2.0 are one value.
+
+    It is returned as it is if the model has no such field, or it does not fit: validation reports that.
+    """
+    if name not in kind.model_fields:
+        return value
+    try:
+        return _adapter(kind, name).validate_python(value)
+    except ValidationError:
+        return value
+
+
+@cache
+def _adapter(kind: type[BaseModel], name: str) -> TypeAdapter[Any]:
+    field = kind.model_fields[name]
+    annotation: Any = Annotated[field.annotation, field]
+    return TypeAdapter(annotation)

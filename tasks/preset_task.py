@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import replace
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from dropbench.harness.errors import InputError, unknown_name
+from dropbench.harness.errors import CHANGED, InputError, unknown_name
 from dropbench.harness.files import read_yaml
 from dropbench.harness.models.catalog import MODELS
 from dropbench.harness.regularizers import REGULARIZERS
@@ -19,7 +19,8 @@ from dropbench.harness.regularizers.base import Site
 from dropbench.harness.regularizers.schedules import SCHEDULES
 from dropbench.harness.regularizers.spec import complete_spec, part_names
 from dropbench.harness.settings import Settings
-from dropbench.harness.trials.alignment import FINETUNE, FINETUNE_KEYS, validate_alignment
+from dropbench.harness.trials.alignment import validate_alignment
+from dropbench.harness.trials.overrides import unused_keys, with_typed_options
 from dropbench.harness.trials.plugins import plugin_digests
 from dropbench.harness.trials.recipe import Recipe, ResolvedRecipe, complete_recipe
 from dropbench.harness.trials.result_versions import with_current_versions
@@ -29,7 +30,7 @@ from dropbench.tasks.data import DATASETS, Source, locate, read
 from dropbench.tasks.data.check import subset_notes
 from dropbench.tasks.data.dataset import SPLIT_SEED
 from dropbench.tasks.data.read import Data, read_any
-from dropbench.tasks.weights import resolve_weights, weights_path, weights_ref
+from dropbench.tasks.weights import load_by_name, resolve_weights, weights_path, weights_ref
 
 if TYPE_CHECKING:
     from torch import nn
@@ -70,7 +71,7 @@ class PresetTask(Task):
     Class attributes:
         kind: the task whose data sets, models and recipes it uses; default: the base class's, else its own name.
         recipes: the recipes of a user's task, with the keys of a recipe file; None: those of the file.
-        load_weights: loads a checkpoint into a model and returns a note on it; unused if no model takes weights.
+        load_weights: loads a checkpoint into one of DropBench's models, and returns a note on it.
 
     Attributes, after `setup`:
         classes: names of the labels; empty for data without classes.
@@ -79,7 +80,7 @@ class PresetTask(Task):
 
     kind: ClassVar[str] = _FirstName()  # type: ignore[assignment]
     recipes: ClassVar[Mapping[str, Any] | None] = None
-    load_weights: ClassVar[staticmethod[[Any, Path], str]]
+    load_weights: ClassVar[staticmethod[[Any, Path], str]] = staticmethod(load_by_name)
     classes: tuple[str, ...] = ()
     splits: Mapping[str, Any]
 
@@ -90,7 +91,7 @@ class PresetTask(Task):
             supported = ", ".join(name for name in MODELS if cls.kind in MODELS.entry(name).facts.get("tasks", ()))
             expected = f"expected {supported or 'one registered with this task'}"
             raise InputError(f"model '{entry.name}' does not support task '{cls.kind}': {expected}")
-        if request.weights is not None and not entry.facts.get("weights"):
+        if request.weights is not None and not entry.facts.get("weights", entry.plugin is not None):
             raise InputError(f"model '{entry.name}' starts from random weights: remove `--weights {request.weights}`")
         schedule = SCHEDULES.entry(request.schedule).name
         regularizer = complete_spec(request.regularizer, request.params)
@@ -101,6 +102,7 @@ class PresetTask(Task):
             raise InputError(f"schedule '{schedule}': each part has its own: `{names[0]}:schedule={schedule} + …`")
         align = validate_alignment(request.align, regularizer)
         weights = str(weights_path(request.weights)) if request.weights is not None else None
+        unused = unused_keys(align, names)
         draft = Trial(
             task=cls.name,
             data=DataRef(name=request.data, fingerprint=""),
@@ -110,8 +112,8 @@ class PresetTask(Task):
             schedule=schedule,
             align=align,
             preset=request.preset,
-            overrides={key: value for key, value in request.overrides.items() if key not in _unused_keys(align)},
-            recipe=cls._recipe(request, DATASETS.entry(request.data).name, entry.name, align),
+            overrides={key: value for key, value in request.overrides.items() if key not in unused},
+            recipe=cls._recipe(request, DATASETS.entry(request.data).name, entry.name, unused),
             plugins=plugin_digests(
                 *((TASKS, cls.name), (MODELS, entry.name), (SCHEDULES, schedule), (DATASETS, request.data)),
                 *((REGULARIZERS, name) for name in names),
@@ -151,7 +153,7 @@ class PresetTask(Task):
         if cls.recipes is not None:
             return None  # nothing was published
         data, model = DATASETS.entry(request.data).name, MODELS.entry(request.model).name
-        recipe = cls._recipe(request, data, model, request.align)
+        recipe = cls._recipe(request, data, model, unused_keys(request.align, part_names(request.regularizer)))
         deviations = read_recipes(cls.kind).get("deviations", {})
         groups = (deviations.get(group, {}).get(key, []) for group, key in _group_keys(model, data))
         return ResolvedRecipe(recipe, tuple(chain(deviations.get("all", []), *groups)))
@@ -164,10 +166,10 @@ class PresetTask(Task):
         return dict(zip(names, layers, strict=True))
 
     @classmethod
-    def _recipe(cls, request: TrialRequest, data: str, model: str, align: str) -> dict[str, Any]:
+    def _recipe(cls, request: TrialRequest, data: str, model: str, unused: Set[str]) -> dict[str, Any]:
         layers = recipe_layers(cls.recipes or read_recipes(cls.kind), cls.kind, request.preset, data, model)
-        complete = complete_recipe(cls.recipe_type, [*layers, request.overrides])
-        return complete.model_dump(mode="json", exclude_none=True, exclude=_unused_keys(align))
+        complete = complete_recipe(cls.recipe_type, [*layers, with_typed_options(request.overrides, model)])
+        return complete.model_dump(mode="json", exclude_none=True, exclude={*unused})
 
     @classmethod
     def check(cls, trial: Trial) -> None:
@@ -184,10 +186,13 @@ class PresetTask(Task):
         from dropbench.harness.models.sites import sites
         from dropbench.harness.regularizers.composition import Composition, same_stage
         from dropbench.harness.training.regularization import bind_trial, check_objective
+        from dropbench.harness.trials.optimization import has_backbone
 
         recipe = cls.recipe_type.model_validate(trial.recipe)
         with torch.device("meta"):
             model = cls.make_model(trial, recipe, cls.sizes_for(recipe, DATASETS.get(trial.data.name).classes or 2))
+        if "backbone_lr" in trial.overrides and not has_backbone(model):
+            raise InputError(f"recipe: backbone_lr: model '{trial.model}' has no backbone: remove it")
         report = bind_trial(model, trial)
         check_objective(report.regularizer, cls, trial.regularizer.name)
         if isinstance(report.regularizer, Composition):
@@ -225,10 +230,15 @@ class PresetTask(Task):
 
     def build_model(self) -> nn.Module:
         model = self.make_model(self.trial, self.recipe, self.model_sizes())
-        weights = resolve_weights(self.trial)
-        if weights is not None:
-            self.notes.append(self.load_weights(model, weights))
+        self.load_initial_weights(model)
         return model
+
+    def load_initial_weights(self, model: nn.Module) -> None:
+        """Load the trial's initial weights, if it has some, and append a note; raise InputError if they do not fit."""
+        if (weights := resolve_weights(self.trial)) is not None:
+            known = MODELS.entry(self.trial.model).facts.get("weights")  # else it is of a plug-in
+            load = self.load_weights if known else load_by_name
+            self.notes.append(load(model, weights))
 
     def size(self, split: Split) -> int:
         return len(self.splits[split])
@@ -267,11 +277,6 @@ def _max_window(site: Site, recipe: Recipe, square: bool) -> int | None:
     return min(site.grid) if square else site.grid[0] * site.grid[1] + site.num_prefix_tokens
 
 
-def _unused_keys(align: str) -> set[str]:
-    """Return recipe keys that a trial without fine-tuning never reads; a suite may set them for all of its rows."""
-    return set() if align == FINETUNE else set(FINETUNE_KEYS)
-
-
 @lru_cache
 def read_recipes(task: str) -> dict[str, Any]:
     """Return the content of a task's recipe file; raise InputError if there is none."""
@@ -290,6 +295,6 @@ def resolve_data(trial: Trial, settings: Settings) -> Source:
     if trial.data.fingerprint == fingerprint:
         return source
     raise InputError(
-        f"data '{trial.data.name}' in {source.folder} have changed since the trial was made: "
-        f"fingerprint {fingerprint}, expected {trial.data.fingerprint}"
+        f"data '{trial.data.name}' in {source.folder} {CHANGED} "
+        f"(fingerprint {fingerprint}, expected {trial.data.fingerprint})"
     )

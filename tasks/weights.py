@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import sys
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
-from dropbench.harness.errors import InputError
-from dropbench.harness.files import open_regular
+from dropbench.harness.errors import CHANGED, InputError
+from dropbench.harness.files import canonical_json, open_regular
+from dropbench.harness.settings import Settings
+from dropbench.harness.trials.task import TASKS
 from dropbench.harness.trials.trial import Trial, WeightsRef
 
 
@@ -41,8 +46,38 @@ def resolve_weights(trial: Trial) -> Path | None:
         return None
     current = weights_ref(Path(trial.weights.path))
     if current.digest != trial.weights.digest:
-        raise InputError(f"weights {current.path} have changed since the trial was made")
+        raise InputError(f"weights {current.path} {CHANGED}")
     return Path(current.path)
+
+
+def load_by_name(model: Any, path: Path) -> str:
+    """See `dropbench.adapters.weights.load_named_weights`, which is imported here: commands do without torch."""
+    from dropbench.adapters.weights import load_named_weights
+
+    return load_named_weights(model, path)
+
+
+def require_fitting_weights(trial: Trial, settings: Settings) -> None:
+    """Set up the task of a trial and build its model, once, so that no trial is queued whose weights do not fit.
+
+    Nothing is done for a trial that starts from random weights.
+
+    Raises:
+        InputError: the weights do not fit the model, or the trial's files have changed or are damaged.
+    """
+    if trial.weights is None:
+        return
+    model = trial.task, trial.model, canonical_json(trial.recipe), *sorted(trial.plugins.items())
+    key = trial.weights.digest, trial.data, *model
+    if key not in _fitting:
+        with contextlib.redirect_stdout(sys.stderr):  # standard output may be for JSON
+            task = TASKS.get(trial.task)(trial, settings)
+            task.setup()
+            task.build_model()
+        _fitting.add(key)
+
+
+_fitting: set[tuple[Any, ...]] = set()
 
 
 @lru_cache

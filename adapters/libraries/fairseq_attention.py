@@ -27,6 +27,7 @@ from dropbench.harness.models.adapter import (
 )
 from dropbench.harness.models.attention import attend, attend_logits
 from dropbench.harness.models.head_skipping import is_plain
+from dropbench.harness.regularizers.around import replaces_dropout
 from dropbench.harness.regularizers.base import Site, SiteKind
 
 State = dict[str, dict[str, Tensor | None]]
@@ -36,7 +37,7 @@ State = dict[str, dict[str, Tensor | None]]
 class RegularizedFairseqAttention(MultiheadAttention):  # type: ignore[misc]
     """Self and cross attention with fairseq's masks.
 
-    Evaluation and beam search use fairseq's own code. So does training without dropping, for equality bit for bit:
+    Evaluation and beam search use fairseq's own code. So does training without a regularizer, for equality bit for bit:
     fairseq sums gradients of biases in another order. Weights returned in training are those before dropping.
     """
 
@@ -58,10 +59,11 @@ class RegularizedFairseqAttention(MultiheadAttention):  # type: ignore[misc]
     ) -> tuple[Tensor, Tensor | None]:
         """Attend with fairseq's shapes and masks: query (T, B, C), key and value (S, B, C), padding mask (B, S)."""
         undropped = self.site.regularizer is None or self.site.ratio == 0.0
-        drops_nothing = undropped and self.dropout_module.p == 0.0 and has_no_hooks(self)
-        if drops_nothing and self.training and self.site.reach is not None:
+        own_dropout: float = self.dropout_module.p
+        as_it_came = undropped and has_no_hooks(self) and not (own_dropout and replaces_dropout(self.site))
+        if as_it_came and self.training and self.site.reach is not None:
             self.site.reach.note_call(self.site.name)
-        if before_softmax or can_use_original_forward(self) or drops_nothing:
+        if before_softmax or can_use_original_forward(self) or as_it_came:
             out: tuple[Tensor, Tensor | None] = super().forward(
                 query, key, value, key_padding_mask, incremental_state, need_weights, static_kv, attn_mask,
                 before_softmax, need_head_weights,
@@ -77,7 +79,7 @@ class RegularizedFairseqAttention(MultiheadAttention):  # type: ignore[misc]
             q, k, v = self._projected(query, key, value)
             padding = key_padding_mask.bool() if key_padding_mask is not None and key_padding_mask.dim() else None
             mask = merge_masks(attn_mask, padding, q.dtype)
-            heads = attend(q, k, v, self.site, training=self.training, mask=mask)
+            heads = attend(q, k, v, self.site, training=self.training, mask=mask, dropout=own_dropout)
             weights = attention_weights(q, k, mask=mask) if needed else None
         joined: Tensor = self.out_proj(heads.permute(2, 0, 1, 3).flatten(2))
         if weights is not None:
@@ -108,7 +110,8 @@ class RegularizedFairseqAttention(MultiheadAttention):  # type: ignore[misc]
         # In beam search the values of a sentence are stored once for all its beams.
         v = v.repeat_interleave(len(logits) // len(v), dim=0)
         allowed = logits != float("-inf")  # NaN is allowed, and stays NaN
-        heads = attend_logits(logits.masked_fill(~allowed, 0.0), v, self.site, training=self.training, mask=allowed)
+        options: Any = {"mask": allowed, "dropout": self.dropout_module.p}
+        heads = attend_logits(logits.masked_fill(~allowed, 0.0), v, self.site, training=self.training, **options)
         return heads, masked_softmax(logits) if need_weights else None
 
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 from fairseq import models
 from fairseq.data import Dictionary
 from fairseq.modules import SinusoidalPositionalEmbedding
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
-from pydantic import Field
 from torch import nn
 
+from dropbench.adapters.libraries.options import TranslationOptions
 from dropbench.harness.errors import InputError
-from dropbench.harness.validation import StrictModel, model_options
+from dropbench.harness.validation import model_options
 
 ARCHITECTURES = {
     "transformer-wmt-en-de": "transformer_wmt_en_de",
@@ -23,44 +23,6 @@ ARCHITECTURES = {
 DUPLICATES = tuple(f"{name}_{part}" for name in ("in_proj", "out_proj", "fc1", "fc2") for part in ("weight", "bias"))
 """Copies of an encoder layer's weights for a native call in evaluation. They are parameters without gradients: 18.9 of
 the 79.8 million of `transformer_wmt_en_de` with 32,768 symbols."""
-PER_SIDE = {
-    "dim": "embed_dim",
-    "feedforward": "ffn_embed_dim",
-    "heads": "attention_heads",
-    "normalize_before": "normalize_before",
-}
-"""fairseq's names of options that it has for both the encoder and the decoder."""
-
-
-class TranslationOptions(StrictModel):
-    """Options that change an architecture; None: fairseq's default."""
-
-    encoder_layers: int | None = Field(default=None, ge=1)
-    decoder_layers: int | None = Field(default=None, ge=1)
-    dim: int | None = Field(default=None, ge=2, description="width of encoder and decoder")
-    feedforward: int | None = Field(default=None, ge=1)
-    heads: int | None = Field(default=None, ge=1)
-    dropout: float | None = Field(default=None, ge=0, lt=1, description="on embeddings and sublayer outputs")
-    activation_dropout: float | None = Field(default=None, ge=0, lt=1, description="inside feed-forward blocks")
-    normalize_before: bool | None = Field(default=None, description="pre-norm instead of post-norm")
-    share: Literal["all", "decoder", "none"] = Field(
-        default="all", description="shared embeddings: all: source, target and output; decoder: target and output"
-    )
-    positions: int = Field(default=1024, ge=2, description="maximum length of source and target, in tokens")
-
-    def arguments(self) -> dict[str, Any]:
-        """Return the options by fairseq's names."""
-        changes: dict[str, Any] = {}
-        for name, value in self.model_dump(exclude={"share", "positions"}, exclude_none=True).items():
-            both_sides = [f"{side}_{PER_SIDE.get(name)}" for side in ("encoder", "decoder")]
-            changes |= dict.fromkeys(both_sides if name in PER_SIDE else [name], value)
-        return {
-            **changes,
-            "share_all_embeddings": self.share == "all",
-            "share_decoder_input_output_embed": self.share == "decoder",
-            "max_source_positions": self.positions,
-            "max_target_positions": self.positions,
-        }
 
 
 def build_translation_model(

@@ -29,7 +29,8 @@ class RegularizedAttention(Attention):
         heads = JointProjections(self.site, self.qkv, self.proj, training=self.training and not needs_all)
         q, k, v = heads.split(x)
         q, k = self.q_norm(q), self.k_norm(k)
-        out = attend(q, k, v, self.site, training=self.training, mask=attn_mask, causal=is_causal)
+        options: Any = {"mask": attn_mask, "causal": is_causal, "dropout": self.attn_drop.p}
+        out = attend(q, k, v, self.site, training=self.training, **options)
         if needs_all:
             joined = self.norm(out.transpose(1, 2).flatten(2))
             gate: Any = getattr(self, "gate", None)
@@ -77,7 +78,7 @@ class RegularizedOutlookAttention(volo.OutlookAttention):
         pooled = self.pool(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
         logits = self.attn(pooled).view(batch * positions, self.num_heads, keys, keys) * self.scale
         v = v.permute(0, 4, 1, 3, 2).flatten(0, 1)
-        out = attend_logits(logits, v, self.site, training=self.training)
+        out = attend_logits(logits, v, self.site, training=self.training, dropout=self.attn_drop.p)
         out = out.unflatten(0, (batch, positions)).permute(0, 2, 4, 3, 1).reshape(batch, width * keys, positions)
         out = F.fold(out, (rows, columns), self.kernel_size, padding=self.padding, stride=self.stride)
         return cast(Tensor, self.proj_drop(self.proj(out.permute(0, 2, 3, 1))))

@@ -13,13 +13,15 @@ from timm.models import volo
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
+from dropbench.adapters.libraries.options import VitOptions
 from dropbench.adapters.libraries.timm_attention import PATCHED, ClassTokenBlock
-from dropbench.harness.errors import InputError, unknown_name
+from dropbench.harness.errors import InputError
 from dropbench.harness.interception.calls import original_class
 from dropbench.harness.interception.grids import Grid
 from dropbench.harness.interception.models import AnyModel, attention_modules
 from dropbench.harness.models.adapter import Patch, parents_of
 from dropbench.harness.regularizers.base import Site, SiteKind
+from dropbench.harness.validation import model_options
 
 
 class TimmModels(AnyModel):
@@ -122,9 +124,7 @@ TIMM_NAMES = {
     "deit-base": "deit_base_patch16_224",
     "swin-tiny": "swin_tiny_patch4_window7_224",
 }
-OPTIONS = ("patch_size", "embed_dim", "depth", "num_heads", "mlp_ratio", "drop_rate", "proj_drop_rate",
-           "drop_path_rate", "class_token", "global_pool", "qkv_bias", "stem")  # fmt: skip
-STEMS = {"patches": {}, "convolutional": {"embed_layer": ConvolutionalStem}}
+STEMS: dict[str, dict[str, Any]] = {"patches": {}, "convolutional": {"embed_layer": ConvolutionalStem}}
 
 
 def build_vit(
@@ -135,25 +135,20 @@ def build_vit(
     Options have timm's names. `image_size` is rows and columns of the input, in pixels. If the logits follow from the
     class token, the last block of a ViT computes only that token in training.
     """
-    for key in options:
-        if key not in OPTIONS:
-            raise unknown_name(f"option of model {name}", key, OPTIONS)
-    patch = int(options.get("patch_size", SMALL.get(name, {}).get("patch_size", 16)))
+    checked = model_options(VitOptions, name, options)
+    patch = checked.patch_size or SMALL.get(name, {}).get("patch_size", 16)
     size = "×".join(map(str, image_size))
     if image_size[0] % patch or image_size[1] % patch:
         raise InputError(f"model {name}: patch_size={patch} does not divide images of {size} pixels")
-    stem = str(options.get("stem", "patches"))
-    if stem not in STEMS:
-        raise unknown_name(f"stem of model {name}", stem, STEMS)
-    options = {key: value for key, value in options.items() if key != "stem"}
-    common = {**STEMS[stem], "img_size": image_size, "in_chans": channels, "num_classes": classes}
+    given = checked.model_dump(exclude={"stem"}, exclude_none=True)
+    common = {**STEMS[checked.stem], "img_size": image_size, "in_chans": channels, "num_classes": classes}
     try:
         if name in SMALL:
-            model: nn.Module = VisionTransformer(**{**common, **SMALL[name], **options})
+            model: nn.Module = VisionTransformer(**{**common, **SMALL[name], **given})
         else:
-            model = timm.create_model(TIMM_NAMES[name], pretrained=False, **{**common, **options})
+            model = timm.create_model(TIMM_NAMES[name], pretrained=False, **{**common, **given})
     except (AssertionError, ValueError, TypeError) as error:
-        raise InputError(f"model {name} with {dict(options)} on {size} images: {error}") from None
+        raise InputError(f"model {name} with {given} on {size} images: {error}") from None
     reads_class_token = isinstance(model, VisionTransformer) and model.global_pool == "token"
     if reads_class_token:
         cast(nn.Sequential, model.blocks)[-1].__class__ = ClassTokenBlock

@@ -88,7 +88,7 @@ class RegularizedMultiheadAttention(nn.MultiheadAttention):
         if mask is not None and mask.shape[-1] < k.shape[2]:
             # Every query may attend to the keys that torch adds.
             mask = F.pad(mask, (0, k.shape[2] - mask.shape[-1]), value=float(mask.dtype == torch.bool))
-        out = attend(q, k, v, self.site, training=self.training, mask=mask)
+        out = attend(q, k, v, self.site, training=self.training, mask=mask, dropout=self.dropout)
         joined = out.transpose(1, 2).flatten(2)
         out = self.out_proj(joined) if kept is None else kept.merge(joined, self.out_proj)
         weights = None

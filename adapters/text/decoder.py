@@ -8,14 +8,14 @@ attention regularizer: the source's Dropout baselines, with three Dropouts per b
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from dropbench.adapters.text.decoder_cache import DecoderCache
+from dropbench.adapters.text.options import DecoderOptions
 from dropbench.adapters.text.text_transformer import SelfAttention
 from dropbench.harness.errors import InputError
 from dropbench.harness.models.head_skipping import is_plain, is_unobserved
@@ -23,23 +23,11 @@ from dropbench.harness.models.sites import sites
 from dropbench.harness.regularizers.base import Site, SiteKind
 from dropbench.harness.regularizers.learned_dropout.mask import LearnedMask
 from dropbench.harness.regularizers.output import regularized_output
-from dropbench.harness.validation import StrictModel, model_options
+from dropbench.harness.validation import model_options
 
 INIT_STD = 0.02
 MAX_SHARE = 0.5
 """Share of the outputs above which gathering their weights costs more than the outputs that are left out."""
-
-
-class DecoderOptions(StrictModel):
-    """Options of the model; the defaults are those of the source for Learned Dropout."""
-
-    layers: int = Field(default=26, ge=1)
-    dim: int = Field(default=144, ge=1)
-    heads: int = Field(default=9, ge=1)
-    dropout: float = Field(default=0.0, ge=0, lt=1, description="on embeddings, attention and feed-forward outputs")
-    evaluation: Literal["correct", "faithful"] = Field(
-        default="correct", description="faithful: the attention regularizer stays active, as in the published baselines"
-    )
 
 
 class Decoder(nn.Module):

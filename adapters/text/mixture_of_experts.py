@@ -9,27 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from pydantic import Field
 from torch import Tensor, nn
 from transformers import MixtralConfig, MixtralForCausalLM
 from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_func
 
 from dropbench.adapters.text.decoder import check_length
+from dropbench.adapters.text.options import ExpertsOptions
 from dropbench.harness.errors import InputError
 from dropbench.harness.regularizers.auxiliary_loss import AuxLoss
-from dropbench.harness.validation import StrictModel, model_options
-
-
-class ExpertsOptions(StrictModel):
-    """Options of the model."""
-
-    layers: int = Field(default=26, ge=1)
-    dim: int = Field(default=144, ge=1)
-    heads: int = Field(default=9, ge=1)
-    experts: int = Field(default=7, ge=2)
-    active: int = Field(default=2, ge=1, description="number of active experts per token")
-    feedforward: int = Field(default=263, ge=1, description="width of an expert (SwiGLU, with three matrices)")
-    balance: float = Field(default=0.01, ge=0, description="weight of the load-balancing loss")
+from dropbench.harness.validation import model_options
 
 
 class MixtureOfExperts(AuxLoss):

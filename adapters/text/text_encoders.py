@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
 
+from dropbench.adapters.text.options import Pooling
 from dropbench.harness.errors import InputError
 
 CHARACTERS = "characters"
@@ -23,7 +24,6 @@ CHARACTER_NGRAMS = range(3, 7)
 """Lengths of the n-grams of characters (Bojanowski et al. 2017, Section 3.2)."""
 LINEAR_SCALE = 30.0
 """Factor of the weights of `LinearNgrams`."""
-Pooling = Literal["mean", "max", "first"]
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import torch
-from pydantic import Field, field_validator
 from torch import Tensor, nn
 from torch.nn import functional
 
+from dropbench.adapters.text.options import TextOptions
 from dropbench.adapters.text.text_encoders import (
     CHARACTERS,
     FeatureEmbedding,
@@ -26,51 +26,7 @@ from dropbench.harness.models.attention import attend
 from dropbench.harness.models.head_skipping import JointProjections
 from dropbench.harness.regularizers.base import Site
 from dropbench.harness.regularizers.output import regularized_output
-from dropbench.harness.validation import StrictModel, model_options
-
-
-class TextOptions(StrictModel):
-    """Options of the encoder; the source's appendix with its own values is not public."""
-
-    layers: int = Field(default=2, ge=1)
-    dim: int = Field(default=128, ge=1)
-    heads: int = Field(default=4, ge=1)
-    feedforward: int = Field(default=256, ge=1)
-    dropout: float = Field(default=0.3, ge=0, lt=1, description="on embeddings, sublayer outputs and pooled features")
-    word_dim: int | None = Field(
-        default=None, ge=1, description="dimension of word embeddings if not `dim`; projected to `dim`"
-    )
-    pooling: Literal["mean", "max"] = "max"
-    scale_embeddings: bool = Field(
-        default=True, description="scale by √dim (Vaswani et al. 2017, 3.4); unscaled, positions have more weight"
-    )
-    positions: Literal["sinusoid", "learnt", "none"] = "sinusoid"
-    embedding_std: float | None = Field(
-        default=None, gt=0, description="of initial embeddings, before scaling; default: 1/√dim. A rare word keeps them"
-    )
-    convolution: int | None = Field(
-        default=None, ge=3, description="odd width of a convolution that is added to the embeddings; default: none"
-    )
-    bigrams: int | None = Field(
-        default=None, ge=1, description="hash buckets of the embeddings of word bigrams (Joulin et al. 2017, 2.2)"
-    )
-    linear_bigrams: int | None = Field(
-        default=None,
-        ge=1,
-        description="hash buckets of the bigrams of a linear classifier beside the encoder (Cheng et al. 2016, 3)",
-    )
-    linear_characters: int | None = Field(
-        default=None,
-        ge=1,
-        description="hash buckets of that classifier for n-grams of the feature `characters`, which only it reads then",
-    )
-
-    @field_validator("convolution")
-    @classmethod
-    def _odd(cls, width: int | None) -> int | None:
-        if width is not None and width % 2 == 0:
-            raise ValueError("expected an odd width")
-        return width
+from dropbench.harness.validation import model_options
 
 
 class Encoder(nn.Module):

@@ -8,34 +8,16 @@ from typing import Any, TypeVar, cast
 
 import torch
 import transformers
-from pydantic import Field
 from torch import Tensor, nn
 
-from dropbench.adapters.text.text_encoders import FeatureEmbedding, Head, Pooling, TextEncoder, with_head
+from dropbench.adapters.text.options import BertOptions, HeadOptions
+from dropbench.adapters.text.text_encoders import FeatureEmbedding, Head, TextEncoder, with_head
 from dropbench.harness.errors import InputError
-from dropbench.harness.validation import StrictModel, model_options
+from dropbench.harness.validation import model_options
 
 T = TypeVar("T")
 PADDING = 0
 POSITIONS_AFTER_PADDING = frozenset({"roberta", "xlm-roberta", "camembert", "xlm-roberta-xl", "mpnet", "longformer"})
-
-
-class HeadOptions(StrictModel):
-    """Options of the head."""
-
-    pooling: Pooling = "first"
-    head_dropout: float = Field(default=0.1, ge=0, lt=1, description="on pooled vectors, or on those of each word")
-
-
-class BertOptions(HeadOptions):
-    """Options of a BERT (Devlin et al. 2019, Section 3)."""
-
-    layers: int = Field(default=12, ge=1)
-    dim: int = Field(default=768, ge=1)
-    heads: int = Field(default=12, ge=1)
-    feedforward: int = Field(default=3072, ge=1)
-    dropout: float = Field(default=0.1, ge=0, lt=1)
-    pooling: Pooling = "max"
 
 
 PUBLISHED = {

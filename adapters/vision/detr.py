@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import mmdet
 import torch
@@ -16,37 +16,17 @@ from mmdet.registry import MODELS
 from mmengine.config import Config
 from mmengine.logging import MMLogger
 from mmengine.registry import DefaultScope
-from pydantic import Field
 from torch import nn
 
+from dropbench.adapters.vision.options import DetrOptions
 from dropbench.adapters.weights import load_state, mmengine_checkpoint, read_state, use_own_classifier
 from dropbench.harness.errors import InputError
 from dropbench.harness.trials.optimization import BACKBONE
-from dropbench.harness.validation import StrictModel, model_options
+from dropbench.harness.validation import model_options
 
 CONFIG = Path(mmdet.__file__).parent / ".mim" / "configs" / "detr" / "detr_r50_8xb2-150e_coco.py"
 EXPANSION = {18: 1, 34: 1, 50: 4, 101: 4}
 """Channel expansion of a stage of a ResNet, by its depth."""
-
-
-class DetrOptions(StrictModel):
-    """Options of the model; the defaults are those of mmdet's configuration.
-
-    `dropout` is applied to the outputs of attention and feed-forward networks. Dropout on the attention weights, 0.1 in
-    the configuration, is a regularizer here and not part of the model.
-    """
-
-    depth: Literal[18, 34, 50, 101] = Field(default=50, description="of the ResNet")
-    stages: Literal[3, 4] = Field(default=4, description="stages of the ResNet: 3 (features of stride 16) or 4 (32)")
-    channels: int = Field(default=64, ge=1, description="of the ResNet's first stage")
-    frozen: bool = Field(default=True, description="whether the backbone's norms and first stage are frozen")
-    num_queries: int = Field(default=100, ge=1)
-    encoder_layers: int = Field(default=6, ge=1)
-    decoder_layers: int = Field(default=6, ge=1)
-    embed_dim: int = Field(default=256, ge=2)
-    num_heads: int = Field(default=8, ge=1)
-    feedforward: int = Field(default=2048, ge=1)
-    dropout: float = Field(default=0.1, ge=0, lt=1)
 
 
 @lru_cache

@@ -10,20 +10,20 @@ import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Self, cast
+from typing import Any, NamedTuple, cast
 
 import timm
 import torch
-from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
 from dropbench.adapters.vision.image_size import check_image_size
+from dropbench.adapters.vision.options import MetroOptions
 from dropbench.adapters.weights import load_state, read_state
 from dropbench.harness.models.attention import attend
 from dropbench.harness.regularizers.base import Site
 from dropbench.harness.trials.optimization import BACKBONE
-from dropbench.harness.validation import StrictModel, model_options
+from dropbench.harness.validation import model_options
 
 STRIDE = 32
 """Stride of a backbone's last feature map, in pixels."""
@@ -35,41 +35,6 @@ CAMERA_WIDTH = 250
 UNUSED = re.compile(r"trans_encoder\.\d+\.bert\.(embeddings|pooler)\.|backbone\.(fc|classifier)\.")
 RESNET = {"0": "conv1", "1": "bn1", **{str(stage + 3): f"layer{stage}" for stage in range(1, 5)}}
 """Names of torchvision's ResNet modules by their position, which is their name in the authors' checkpoints."""
-Widths = Annotated[str, Field(pattern=r"^([1-9]\d*(,[1-9]\d*)*)?$"), "positive integers separated by commas"]
-
-
-class MetroOptions(StrictModel):
-    """Options of the model; the defaults are those of the paper.
-
-    `dropout` is applied to the outputs of embeddings, attention and feed-forward networks. Dropout on the attention
-    weights, 0.1 in the authors' code, is a regularizer here and not part of the model.
-    """
-
-    backbone: Literal["hrnet_w64", "hrnet_w40", "hrnet_w18_small", "resnet50", "resnet34", "resnet18", "resnet10t"] = (
-        Field(default="hrnet_w64", description="timm's name of the image backbone")
-    )
-    hidden: Widths = Field(default="1024,256,128", description="width of each block")
-    between: Widths = Field(default="512,128", description="width of the tokens between blocks")
-    layers: int = Field(default=4, ge=1, description="number of layers per block")
-    num_heads: int = Field(default=4, ge=1)
-    feedforward: int = Field(default=3072, ge=1)
-    dropout: float = Field(default=0.1, ge=0, lt=1)
-
-    @model_validator(mode="after")
-    def _widths_fit(self) -> Self:
-        self.widths(features=0)
-        return self
-
-    def widths(self, features: int) -> list[tuple[int, int, int]]:
-        """Return input, hidden and output width of each block."""
-        hidden, between = ([int(w) for w in text.split(",") if w] for text in (self.hidden, self.between))
-        if len(between) != len(hidden) - 1:
-            raise ValueError(f"hidden={self.hidden} and between={self.between}: expected one width fewer in `between`")
-        for width in hidden:
-            if width % self.num_heads:
-                raise ValueError(f"hidden={self.hidden}: expected multiples of num_heads={self.num_heads}")
-        ends = [features + 3, *between, 3]
-        return list(zip(ends[:-1], hidden, ends[1:], strict=True))
 
 
 class Recovered(NamedTuple):

@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from mmdet.structures import DetDataSample
 from mmdet.utils import reduce_mean
 from mmengine.structures import InstanceData
-from pydantic import Field
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 from torch.nn import functional
 from torchvision.ops import box_convert, generalized_box_iou, generalized_box_iou_loss
 
-from dropbench.adapters.vision.detr import DetrOptions, build_detr, load_detector_state
+from dropbench.adapters.vision.detr import build_detr, load_detector_state
+from dropbench.adapters.vision.options import DetrOptions, QpicOptions
 from dropbench.adapters.weights import mmengine_checkpoint, read_state
 from dropbench.harness.validation import model_options
 
@@ -29,15 +29,6 @@ LOSS_WEIGHTS = {
 """Weights of the losses and of the matching costs."""
 EPS = 1e-4
 """Keeps means over no pairs finite, as in the authors' code."""
-
-
-class QpicOptions(DetrOptions):
-    """Options of the model: those of DETR, and the loss of verbs."""
-
-    verb_loss: Literal["focal", "bce"] = Field(default="focal", description="loss of the verbs")
-    verb_prior: float | None = Field(
-        default=None, gt=0, lt=1, description="initial probability of every verb; default: about 0.5, as published"
-    )
 
 
 class PairOutputs(NamedTuple):

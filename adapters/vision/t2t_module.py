@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, cast
+from typing import cast
 
 import torch
 from timm.layers.mlp import Mlp
 from torch import Tensor, nn
 from torch.nn.functional import unfold
 
+from dropbench.adapters.vision.options import TokenKind
 from dropbench.harness.attention.reference.sdpa import without_autocast
 from dropbench.harness.models.attention import attend
 from dropbench.harness.regularizers.base import Site
 
-TokenKind = Literal["transformer", "performer"]
-"""Attention of the T2T module."""
 SOFT_SPLITS: dict[int, tuple[tuple[int, int, int], ...]] = {
     16: ((7, 4, 2), (3, 2, 1), (3, 2, 1)),
     8: ((3, 2, 1), (3, 2, 1), (3, 2, 1)),

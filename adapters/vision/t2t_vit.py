@@ -6,37 +6,23 @@ Parameters have the names of the authors' code (yitu-opensource/T2T-ViT), so tha
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import torch
-from pydantic import Field
 from timm.layers.drop import DropPath
 from timm.layers.mlp import Mlp
 from torch import Tensor, nn
 
 from dropbench.adapters.vision.image_size import check_image_size, choose_stride
-from dropbench.adapters.vision.t2t_module import SOFT_SPLITS, TokenKind, TokensToTokens
+from dropbench.adapters.vision.options import T2TOptions
+from dropbench.adapters.vision.t2t_module import SOFT_SPLITS, TokensToTokens
 from dropbench.harness.errors import InputError
 from dropbench.harness.models.attention import attend
 from dropbench.harness.models.head_skipping import JointProjections, may_leave_out_queries
 from dropbench.harness.regularizers.base import Site
-from dropbench.harness.validation import StrictModel, model_options
+from dropbench.harness.validation import model_options
 
 INIT_STD = 0.02
-
-
-class T2TOptions(StrictModel):
-    """Options of the model; the defaults are those of T2T-ViT-14."""
-
-    embed_dim: int = Field(default=384, ge=1)
-    depth: int = Field(default=14, ge=1)
-    num_heads: int = Field(default=6, ge=1)
-    mlp_ratio: float = Field(default=3.0, gt=0)
-    tokens: TokenKind = Field(default="transformer", description="attention of the T2T module")
-    token_dim: int = Field(default=64, ge=2, description="width inside the T2T module")
-    stride: Literal[16, 8, 4, 2] | None = Field(default=None, description="pixels between tokens")
-    drop_rate: float = Field(default=0.0, ge=0, lt=1, description="on positions and on the outputs of sublayers")
-    drop_path_rate: float = Field(default=0.0, ge=0, lt=1, description="of the last block; increases linearly from 0")
 
 
 class T2TViT(nn.Module):

@@ -3,38 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import torch
-from pydantic import Field
 from timm.models.volo import VOLO
 from torch import Tensor, nn
 
 from dropbench.adapters.vision.image_size import choose_stride
+from dropbench.adapters.vision.options import VoloOptions
 from dropbench.harness.errors import InputError
-from dropbench.harness.validation import StrictModel, model_options
+from dropbench.harness.validation import model_options
 
 STRIDES = (16, 8, 4)
 """Pixels between tokens in self-attention, half as many in outlook attention; 16 is the published stride."""
 Box = tuple[int, int, int, int]
 """Top, left, bottom and right of a box in the token grid of self-attention; bottom and right are exclusive."""
-
-
-class VoloOptions(StrictModel):
-    """Options of the model; the defaults are those of VOLO-D1."""
-
-    layers: str = Field(
-        default="4,4,8,2",
-        pattern=r"^[1-9]\d*(,[1-9]\d*)+$",
-        description="number of layers of outlook attention, and of each stage of self-attention",
-    )
-    embed_dim: int = Field(default=384, ge=2, description="of self-attention; half of it in outlook attention")
-    num_heads: int = Field(default=12, ge=2, description="of self-attention; half of it in outlook attention")
-    mlp_ratio: float = Field(default=3.0, gt=0)
-    stem_dim: int = Field(default=64, ge=1, description="channels of the convolutional stem")
-    stride: Literal[16, 8, 4] | None = Field(default=None, description="pixels between tokens")
-    drop_rate: float = Field(default=0.0, ge=0, lt=1, description="before the classifier")
-    drop_path_rate: float = Field(default=0.0, ge=0, lt=1, description="of the last block of self-attention")
 
 
 class Volo(VOLO):

@@ -12,7 +12,8 @@ from fairseq.data.iterators import GroupedIterator
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.trainer import Trainer
 
-from dropbench.adapters.libraries.fairseq_models import ARCHITECTURES, TranslationOptions
+from dropbench.adapters.libraries.fairseq_models import ARCHITECTURES
+from dropbench.adapters.libraries.options import TranslationOptions
 from dropbench.harness.settings import Settings
 from dropbench.harness.training import trainer
 from dropbench.harness.training.data_loading import StepBatches, prefetch

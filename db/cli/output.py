@@ -38,16 +38,29 @@ Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="PATH", h
 def opened(settings: Settings) -> Store:
     """Open the database, or a private empty one if it does not exist: reading creates no file."""
     from dropbench.db.reference.load import private_database
-    from dropbench.db.schema.connection import connect
     from dropbench.db.schema.tables import METADATA
     from dropbench.db.store.store import Store, open_store
 
-    url = connect(settings.database).url
-    if url.get_backend_name() != "sqlite" or not url.database or Path(url.database).exists():
+    if _missing_file(settings) is None:
         return open_store(settings.database)
     engine = private_database()
     METADATA.create_all(engine)  # Alembic takes longer
     return Store(engine)
+
+
+def note_missing_database(settings: Settings) -> None:
+    """Print on standard error that the database that the user has named does not exist."""
+    if settings.database != type(settings).database and (file := _missing_file(settings)):
+        typer.echo(f"{file}: no database yet (DROPBENCH_DB): `dropbench run SUITE` creates it", err=True)
+
+
+def _missing_file(settings: Settings) -> str | None:
+    """Return the file of the database if it does not exist."""
+    from dropbench.db.schema.connection import connect
+
+    url = connect(settings.database).url
+    is_file = url.get_backend_name() == "sqlite" and url.database
+    return url.database if is_file and not Path(str(url.database)).exists() else None
 
 
 def split(values: list[str] | None) -> list[str]:

@@ -17,6 +17,7 @@ Name = tuple[Any, ...]
 
 BASELINE = "none"
 RESULT_VERSIONS = "result_versions"
+RECIPE = "recipe"
 
 
 class Block(NamedTuple):
@@ -33,13 +34,30 @@ class Block(NamedTuple):
     mark: str | None = None
     libraries: str | None = None
     result_versions: str | None = None
+    recipe: str | None = None
 
 
-def split_keys(configs: Iterable[Mapping[str, Any]], by: Sequence[str], *, versions: bool) -> list[str]:
+def shared_by(configs: Mapping[str, Mapping[str, Any]], chosen: Mapping[str, Mapping[str, Any]]) -> dict[str, Block]:
+    """Return the block of each configuration by its id, without a metric and what follows; `chosen` is as of `rank`."""
+    # Equal overrides are the same object (`groups.configs`), so that few are serialized again.
+    overridden = {config_id: chosen.get(config_id, config["overrides"]) for config_id, config in configs.items()}
+    distinct = {id(overrides): overrides for overrides in overridden.values()}
+    texts = {key: canonical_json(overrides) for key, overrides in distinct.items()}
+    return {
+        config_id: Block(
+            **{name: config[name] for name in ("task", "data", "model", "preset", "fingerprint")},
+            overrides=texts[id(overridden[config_id])],
+            metric="",
+        )
+        for config_id, config in configs.items()
+    }
+
+
+def split_keys(configs: Iterable[Mapping[str, Any]], by: Sequence[str], *, versions: bool, recipes: bool) -> list[str]:
     """Return the keys that split regularizers: `by`, and what makes one a different method.
 
-    The latter are parameters with words as values (``rescale``) that differ within a regularizer, and, if `versions`,
-    its result version.
+    The latter are parameters with words as values (``rescale``) that differ within a regularizer, if `versions` its
+    result version, and if `recipes` the recipe that it was trained with.
     """
     values: dict[tuple[str, str], set[Any]] = defaultdict(set)
     for config in configs:
@@ -47,16 +65,17 @@ def split_keys(configs: Iterable[Mapping[str, Any]], by: Sequence[str], *, versi
             if isinstance(value, str | bool):
                 values[config["regularizer"], key].add(value)
     methods = sorted({key for (_, key), own in values.items() if len(own) > 1})
-    return list(dict.fromkeys([*by, *methods, *([RESULT_VERSIONS] if versions else [])]))
+    others = [key for key, differ in ((RESULT_VERSIONS, versions), (RECIPE, recipes)) if differ]
+    return list(dict.fromkeys([*by, *methods, *others]))
 
 
-def name_of(config: Mapping[str, Any], by: Sequence[str]) -> Name:
-    """Return the regularizer of a configuration with its values of the keys `by`."""
+def name_of(config: Mapping[str, Any], by: Sequence[str], recipe: str | None = None) -> Name:
+    """Return the regularizer of a configuration with its values of the keys `by`, one of which may be its recipe."""
     if config["regularizer"] == BASELINE:
         return (BASELINE, *(None for _ in by))
     versions = _of_regularizers(config[RESULT_VERSIONS], yes=True) if RESULT_VERSIONS in by else None
     own = {key: config[key] for key in ("schedule", "align")}
-    values = {**own, **config["params"], RESULT_VERSIONS: versions}
+    values = {**own, **config["params"], RESULT_VERSIONS: versions, RECIPE: recipe}
     return (config["regularizer"], *(values.get(key) for key in by))
 
 

@@ -10,11 +10,20 @@ from typing import Any
 
 from sqlalchemy import Connection, Text, cast, select
 
-from dropbench.db.queries.groups import COLUMNS, GroupKeys, configs, resolve_names, seed_values
-from dropbench.db.queries.marks import VERSIONED, all_versions, mark_text, marks_of, trial_labels
+from dropbench.db.queries.groups import COLUMNS, DIGEST_LENGTH, GroupKeys, configs, resolve_names
+from dropbench.db.queries.marks import (
+    OLDER,
+    VERSIONED,
+    all_versions,
+    flatten,
+    is_older,
+    mark_text,
+    marks_of,
+    trial_labels,
+)
 from dropbench.db.queries.results import sort_key
 from dropbench.db.queries.task_metrics import directed_metric
-from dropbench.db.schema.tables import Configs
+from dropbench.db.schema.tables import FINAL, Configs, Metrics, Trials
 from dropbench.db.statistics.corrections import SIGNIFICANCE, benjamini_hochberg, holm
 from dropbench.db.statistics.seeds import summarize
 from dropbench.db.statistics.t_test import paired_t_test
@@ -69,19 +78,32 @@ def _read_side(connection: Connection, keys: GroupKeys, metrics: Sequence[str], 
     query = select(Configs.c.id, cast(Configs.c.config, Text)).where(*filter.on_configs(Configs.c.id))
     texts: dict[str, str] = dict(connection.execute(query).all())
     names, marks = resolve_names(connection, metrics), marks_of(connection)
-    side = Side(values={MetricName.parse(name).label: seed_values(keys, connection, name) for name in names})
+    side = Side(values={MetricName.parse(name).label: _seed_values(keys, connection, name) for name in names})
     rows = configs(connection, filter, COLUMNS)
     trained = connection.execute(keys.select().distinct()).all() if keys.names else [(id,) for id in rows]
     for id, *own in trained:
         labels = dict(zip(keys.names, own, strict=True))
         key = id, *own
         row = side.configs[key] = {**dict(zip(COLUMNS, rows[id], strict=True)), **labels}
-        row["mark"] = marks.get((row["data"], row["fingerprint"]))
+        older = OLDER if is_older(*(row[name] for name in VERSIONED)) else None
+        row["mark"] = mark_text((marks.get((row["data"], row["fingerprint"])), older))
         more: Row = dict(labels)
         if versions:  # also those that are 1: a missing one would equal that of a configuration without the item
             more["result_versions"] = all_versions(*(row[name] for name in VERSIONED))
         side.config_json[key] = json.dumps({**json.loads(texts[id]), **more}) if more else texts[id]
     return side
+
+
+def _seed_values(keys: GroupKeys, connection: Connection, name: str) -> dict[Id, dict[int, float]]:
+    """Return the finite final values of a metric by key and seed."""
+    query = keys.select(Trials.c.seed, Metrics.c.value).join(Metrics, Metrics.c.trial_id == Trials.c.id)
+    query = query.where(Metrics.c.step == FINAL, Metrics.c.name == name, Metrics.c.value.is_not(None))
+    # The index of final values has the configuration: trials of others are not looked up.
+    query = query.where(*keys.filter.on_configs(Metrics.c.config_id))
+    values: dict[Id, dict[int, float]] = {}
+    for *key, seed, value in connection.execute(query):
+        values.setdefault(tuple(key), {})[seed] = value
+    return values
 
 
 def compare(old: Side, new: Side) -> list[Row]:
@@ -96,7 +118,8 @@ def compare(old: Side, new: Side) -> list[Row]:
         - change: the mean difference over seeds that both have (`pairs` of them), else the difference of the means;
         - libraries, in databases with different versions of a library: those of the trials;
         - origin, in databases with reference trials: ``own`` or ``reference``;
-        - mark: ``subset`` or ``synthetic`` if the data of either side are;
+        - mark: ``subset`` or ``synthetic`` if the data of either side are, ``older rule`` if its result version is, and
+          what distinguishes rows that are equal otherwise, such as ``recipe.lr 0.001``;
         - low, high: its 95 % confidence interval, None for the reason `no_interval`;
         - p_value: of the paired t-test;
         - p_holm, p_bh: the same, corrected (Holm, Benjamini-Hochberg) for all rows whose metric has a direction;
@@ -107,8 +130,9 @@ def compare(old: Side, new: Side) -> list[Row]:
     differing, pairs = _match(old, new)
     names = list(dict.fromkeys([*old.values, *new.values]))
     rows = []
-    for old_id, new_id in pairs:
-        label = _label(old, old_id, new, new_id, differing)
+    labels = [_label(old, old_id, new, new_id, differing) for old_id, new_id in pairs]
+    _mark_alike(labels, [old.config_json.get(first or ()) or new.config_json[second or ()] for first, second in pairs])
+    for label, (old_id, new_id) in zip(labels, pairs, strict=True):
         sides = (old, old_id or ()), (new, new_id or ())
         seeds = {name: [side.values.get(name, {}).get(id, {}) for side, id in sides] for name in names}
         measured = [_row(label, name, *values) for name, values in seeds.items() if any(values)]
@@ -116,6 +140,19 @@ def compare(old: Side, new: Side) -> list[Row]:
     _correct([row for row in rows if row["verdict"] is not None])
     order = [*COLUMNS, "old", "new", "only", "metric"]
     return sorted(rows, key=lambda row: (row["only"] is not None, [sort_key(row[name]) for name in order]))
+
+
+def _mark_alike(labels: Sequence[Row], config_json: Sequence[str]) -> None:
+    """Mark labels that are equal by the fields in which their configurations differ, such as a recipe's."""
+    alike: dict[str, list[int]] = {}
+    for position, label in enumerate(labels):
+        alike.setdefault(repr(label), []).append(position)
+    for positions in (positions for positions in alike.values() if len(positions) > 1):
+        fields = {position: set(flatten(json.loads(config_json[position])).items()) for position in positions}
+        common = set.intersection(*fields.values())
+        for position, own in fields.items():
+            texts = (f"{name} {text[:DIGEST_LENGTH]}" for name, text in own - common)
+            labels[position]["mark"] = mark_text([labels[position]["mark"], *texts])
 
 
 def _match(old: Side, new: Side) -> tuple[set[Key], list[tuple[Id | None, Id | None]]]:
@@ -183,7 +220,8 @@ def _label(old: Side, old_id: Id | None, new: Side, new_id: Id | None, differing
         side = "new" if old_id is None else "old"
         return {**either, "old": {}, "new": {}, "only": side}
     label = {name: dict(value) if isinstance(value, dict) else value for name, value in either.items()}
-    label["mark"] = mark_text(configs[id]["mark"] for configs, id in ((old.configs, old_id), (new.configs, new_id)))
+    both = (configs[id]["mark"] or "" for configs, id in ((old.configs, old_id), (new.configs, new_id)))
+    label["mark"] = mark_text(mark for text in both for mark in text.split(", "))
     sides: tuple[Row, Row] = {}, {}
     without_column: list[Key] = []
     versioned = {key[1] for key in differing if key[0] == "result_versions"}

@@ -12,7 +12,16 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, Text, cast, func, select
 
-from dropbench.db.queries.marks import data_sets, flatten, mark_column, marks_of, result_versions_differ, trial_labels
+from dropbench.db.queries.marks import (
+    Machine,
+    data_sets,
+    flatten,
+    machines,
+    mark_columns,
+    marks_of,
+    result_versions_differ,
+    trial_labels,
+)
 from dropbench.db.schema.reference import ORIGIN
 from dropbench.db.schema.tables import FINAL, Configs, Metrics, Trials
 from dropbench.db.store.filters import Filter, final_names
@@ -60,7 +69,7 @@ class Pool:
 class Group:
     """Trials that share a label: final values by name, states, and marks: of the data, or why a trial is skipped.
 
-    `config_id` is their configuration, None if they are grouped by other keys.
+    `config_id` is their configuration, None if they are grouped by other keys; `machines` trained them.
     """
 
     label: dict[str, Any]
@@ -68,6 +77,7 @@ class Group:
     values: defaultdict[str, Pool] = field(default_factory=partial(defaultdict, Pool))
     states: set[str] = field(default_factory=set)
     marks: set[str | None] = field(default_factory=set)
+    machines: set[Machine] = field(default_factory=set)
 
 
 class GroupKeys:
@@ -154,13 +164,14 @@ class Groups:
 
     def _add_states(self, connection: Connection) -> None:
         """Create all groups with the states and marks of their trials, in the order of their keys."""
-        query, mark = self.keys.select(Trials.c.state).distinct(), mark_column(self.marks)
+        query, marks = self.keys.select(Trials.c.state).distinct(), mark_columns(connection, self.marks)
         if not self.plain:
-            marked = dict(_raw_rows(connection, select(Configs.c.id, mark).where(mark.is_not(None))))
+            own = select(Configs.c.id, *marks).where(func.coalesce(*marks).is_not(None))
+            marked = {id: texts for id, *texts in _raw_rows(connection, own)}
             for *key, state in _raw_rows(connection, query.order_by(*self.keys.columns, Trials.c.state)):
                 group = self.at(tuple(key))
                 group.states.add(state)
-                group.marks.add(marked.get(key[0]))
+                group.marks.update(marked.get(key[0], ()))
             if any("skipped" in group.states for group in self.by_key.values()):
                 skipped = self.keys.select(Trials.c.reason).where(Trials.c.state == "skipped").distinct()
                 for *key, reason in _raw_rows(connection, skipped):
@@ -170,12 +181,12 @@ class Groups:
         inner = query.subquery()
         labels = [Configs.c[key] for key in self.config_keys]
         _, *others = inner.columns
-        joined = select(*labels, *others, mark).select_from(inner).join(Configs, Configs.c.id == inner.c.config_id)
+        joined = select(*labels, *others, *marks).select_from(inner).join(Configs, Configs.c.id == inner.c.config_id)
         for row in _raw_rows(connection, joined.distinct().order_by(*labels, *others)):
-            values, (*key, state, own_mark) = row[: len(labels)], row[len(labels) :]
+            values, (*key, state, data_mark, rule_mark) = row[: len(labels)], row[len(labels) :]
             group = self._group(values, (values, *key))
             group.states.add(state)
-            group.marks.add(own_mark)
+            group.marks.update((data_mark, rule_mark))
 
     def _group(self, values: tuple[Any, ...], key: tuple[Any, ...]) -> Group:
         group = self.by_key.get(key)
@@ -218,25 +229,17 @@ def grouped(
     for name in resolve_names(connection, metrics):
         for key, values, finite in groups.keys.finals(connection, name):
             groups.at(key).values[name].add(key[0], values, finite)
+    for key, machine in machines(connection, groups.keys.select):
+        groups.at(key).machines.add(machine)
     if not group_by:
         groups.mark_alike(connection)
+    for group in groups.by_key.values():
+        group.marks.add(f"{len(group.machines)} machines" if len(group.machines) > 1 else None)
     return list(groups.by_key.values())
 
 
 def _several(sets: Collection[tuple[str, ...]]) -> bool:
     return len(sets) > len({data for data, _ in sets})
-
-
-def seed_values(keys: GroupKeys, connection: Connection, name: str) -> dict[tuple[Any, ...], dict[int, float]]:
-    """Return the finite final values of a metric by key and seed."""
-    query = keys.select(Trials.c.seed, Metrics.c.value).join(Metrics, Metrics.c.trial_id == Trials.c.id)
-    query = query.where(Metrics.c.step == FINAL, Metrics.c.name == name, Metrics.c.value.is_not(None))
-    # The index of final values has the configuration: trials of others are not looked up.
-    query = query.where(*keys.filter.on_configs(Metrics.c.config_id))
-    values: dict[tuple[Any, ...], dict[int, float]] = {}
-    for *key, seed, value in _raw_rows(connection, query):
-        values.setdefault(tuple(key), {})[seed] = value
-    return values
 
 
 def configs(connection: Connection, filter: Filter, keys: Sequence[str]) -> dict[str, tuple[Any, ...]]:

@@ -1,31 +1,36 @@
-"""Differences between trials that results must not hide: generated data, subsets, and library versions."""
+"""Differences between trials that results must not hide: generated data, subsets, versions of libraries and items."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, case, func, null, select
+from sqlalchemy import ColumnElement, Connection, Select, case, func, null, select, tuple_
 
 from dropbench.db.schema.reference import Details, has_reference
-from dropbench.db.schema.tables import Configs, Trials
+from dropbench.db.schema.tables import Attempts, Configs, Trials
 from dropbench.db.store.filters import distinct_values
 from dropbench.db.store.rows import in_list
-from dropbench.harness.errors import InputError
+from dropbench.harness.errors import InputError, count_of
 from dropbench.harness.regularizers.spec import part_names
 from dropbench.harness.runs.run_directory import Runs
 from dropbench.harness.settings import Settings
-from dropbench.harness.trials.result_versions import version_note
+from dropbench.harness.trials.result_versions import item_version, version_notes
 from dropbench.harness.trials.task import SUBSET
 from dropbench.harness.trials.trial import SYNTHETIC, Trial
 
 VERSIONED = ("task", "model", "regularizer", "result_versions")
 """The columns of a configuration that `all_versions` takes."""
+OLDER, OLDER_SIGN = "older rule", "‡"
+"""The mark of configurations that an earlier result version of their task, model or regularizer has trained, and the
+sign of it beside a number."""
+Machine = tuple[str, int | None]
+"""A GPU, or a processor with a number of threads."""
 LIMIT = 100
 """Runs of a data set that are tried: those of an imported database are elsewhere."""
 
@@ -94,14 +99,33 @@ def marks_of(connection: Connection) -> dict[tuple[Any, ...], str | None]:
     return marks
 
 
-def mark_column(marks: Mapping[tuple[Any, ...], str | None]) -> ColumnElement[Any]:
-    """Return the mark of a configuration as a column of a query."""
+def mark_columns(connection: Connection, marks: Mapping[tuple[Any, ...], str | None]) -> list[ColumnElement[Any]]:
+    """Return the marks of a configuration as columns of a query: of its data, and `OLDER`."""
     cases = [
         ((Configs.c.data == data) & (Configs.c.fingerprint == fingerprint), mark)
         for (data, fingerprint), mark in marks.items()
         if mark
     ]
-    return case(*cases, else_=None) if cases else null()
+    columns = [*(Configs.c[name] for name in VERSIONED[:-1]), func.coalesce(Configs.c.result_versions, "")]
+    older = [row for row in connection.execute(select(*columns).distinct()).all() if is_older(*row)]
+    rules = [(tuple_(*columns).in_(older), OLDER)] if older else []
+    return [case(*each, else_=None) if each else null() for each in (cases, rules)]
+
+
+def is_older(task: str, model: str, regularizer: str, result_versions: str | None) -> bool:
+    """Return whether a configuration was trained by an earlier version of its task, model or regularizer.
+
+    The engine's is no rule of a method: version 0 is that of all reference trials.
+    """
+    versions = all_versions(task, model, regularizer, result_versions)
+    return any(_is_earlier(item, version) for item, version in versions.items() if item != "engine")
+
+
+def _is_earlier(item: str, version: str) -> bool:
+    try:
+        return int(version) < item_version(item)
+    except (InputError, ValueError):  # an item that is not registered
+        return False
 
 
 def libraries_differ(*connections: Connection) -> bool:
@@ -158,10 +182,32 @@ def libraries_of(connection: Connection, ids: Sequence[str]) -> dict[str, str]:
     return dict(connection.execute(query.where(in_list(connection, Trials.c.id, ids))).all())
 
 
+def machines(connection: Connection, keys: Callable[..., Select[Any]]) -> Iterator[tuple[tuple[Any, ...], Machine]]:
+    """Yield the keys of finished trials, each with a machine that trained some of them.
+
+    `keys` returns a query for keys of trials with more columns (`dropbench.db.queries.groups.GroupKeys.select`).
+    Machines change the order of sums alone; what changes the computed function is in ``libraries``.
+    """
+    threads = case((Attempts.c.gpu_seconds > 0, null()), else_=Attempts.c.cpus)
+    query = keys(Attempts.c.device, threads).join(Attempts, Attempts.c.trial_id == Trials.c.id).distinct()
+    query = query.where(Trials.c.state == "succeeded", Attempts.c.device.is_not(None))
+    for *key, device, cpus in connection.execute(query):
+        yield tuple(key), (device, cpus)
+
+
+def machine_text(connection: Connection, ids: Sequence[str]) -> str | None:
+    """Return the machines of trials as ``2 machines (AMD EPYC 7763, 1 thread; NVIDIA H100)``; None for a single one."""
+    chosen = in_list(connection, Trials.c.id, ids)
+    own = {
+        machine for _, machine in machines(connection, lambda *more: select(*more).select_from(Trials).where(chosen))
+    }
+    texts = sorted(device + (f", {count_of(cpus, 'thread')}" if cpus else "") for device, cpus in own)
+    return f"{len(texts)} machines ({'; '.join(texts)})" if len(texts) > 1 else None
+
+
 def outdated_notes(trials: Iterable[Trial]) -> tuple[str, ...]:
-    """Return what differs between the result versions of trials and the current ones, a note for each difference."""
-    notes: dict[str | None, None] = {}
+    """Return what differs between the result versions of trials and the current ones, a note for each item."""
+    notes: dict[str, str] = {}
     for trial in trials:
-        with suppress(InputError):  # an item that is not registered
-            notes[version_note(trial)] = None
-    return tuple(filter(None, notes))
+        notes |= version_notes(trial)
+    return tuple(note if item == "engine" else f"{OLDER_SIGN} {OLDER}: {note}" for item, note in notes.items())

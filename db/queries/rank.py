@@ -14,7 +14,8 @@ from sqlalchemy import Connection
 from dropbench.db.queries import blocks as conditions
 from dropbench.db.queries.blocks import BASELINE, Block, Name, name_of, split_keys
 from dropbench.db.queries.groups import COLUMNS, GroupKeys, configs, resolve_names
-from dropbench.db.queries.marks import marks_of, result_versions_differ, trial_labels
+from dropbench.db.queries.marks import OLDER, VERSIONED, is_older, marks_of, result_versions_differ, trial_labels
+from dropbench.db.queries.recipes import OF_REGULARIZERS, changed_keys, recipe_label
 from dropbench.db.queries.results import sort_key
 from dropbench.db.queries.task_metrics import directed_metric, metrics_of
 from dropbench.db.schema.connection import reading
@@ -29,7 +30,6 @@ from dropbench.db.store import filters
 from dropbench.db.store.rows import Row
 from dropbench.db.store.store import Store
 from dropbench.harness.errors import unknown_name
-from dropbench.harness.files import canonical_json
 from dropbench.harness.trials.metric import Metric, MetricName
 
 Runs = dict[Name, list[list[float]]]
@@ -48,7 +48,7 @@ class Ranking:
             one), groups (letters; regularizers that share one do not differ by Nemenyi's test), improvement (mean over
             the blocks, relative to `BASELINE`, in percent, positive is better), low and high (its 95 % t interval over
             the blocks), no_interval (why there is none), p_value, p_holm (corrected for the number of regularizers),
-            and the columns of `dropbench.db.statistics.evidence`.
+            the columns of `dropbench.db.statistics.evidence`, and in `rank` mark (``older rule``, or None).
         blocks: number of blocks in which all ranked regularizers have a result.
         left_out: the other blocks, each with the reason.
         left_out_regularizers: those that are not ranked, each with the number of blocks in which it has a result.
@@ -88,8 +88,9 @@ def rank(
         store: the database.
         words: a filter (`dropbench.db.store.filters`).
         metrics: as of `results.results`; default: each task's selection metric, on the test set.
-        by: parameters of regularizers, ``schedule`` or ``align``; each value counts as a regularizer of its own, as
-            do a regularizer's result versions, and the values of its parameters that are words, such as ``rescale``.
+        by: parameters of regularizers, ``schedule``, ``align`` or ``recipe``; each value counts as a regularizer of
+            its own, as do a regularizer's result versions, the values of its parameters that are words, such as
+            ``rescale``, and the recipes, if that of a preset changed between trials.
         chosen: by the id of a configuration, the overrides of its block, without those that a tuned preset chose.
         left_out: ids of configurations that are not ranked: the other candidates of tuned presets.
 
@@ -100,20 +101,19 @@ def rank(
         filter = filters.parse(connection, words)
         rows = configs(connection, filter, COLUMNS)
         configurations = {id: dict(zip(COLUMNS, values, strict=True)) for id, values in rows.items()}
-        known = {"schedule", "align", *(name for config in configurations.values() for name in config["params"])}
+        known = {"schedule", "align", conditions.RECIPE}
+        known |= {name for config in configurations.values() for name in config["params"]}
         for key in by:
             if configurations and key not in known:
                 raise unknown_name("key to split regularizers by", key, known)
+        shared = conditions.shared_by(configurations, chosen)
+        recipes = changed_keys(connection, filter, shared)
         names = resolve_names(connection, metrics)
         keys = GroupKeys(filter, trial_labels(connection))
         values = {MetricName.parse(name).label: _runs(keys, connection, name) for name in names}
         marks, extras = marks_of(connection), conditions.weights_and_plugins(connection, filter)
         differ = result_versions_differ(connection, *filter.on_configs(Configs.c.id))
-    by = split_keys(configurations.values(), by, versions=differ)
-    # Equal overrides are the same object (`groups.configs`), so that few are serialized again.
-    overridden = {id: chosen.get(id, config["overrides"]) for id, config in configurations.items()}
-    distinct = {id(overrides): overrides for overrides in overridden.values()}
-    texts = {key: canonical_json(overrides) for key, overrides in distinct.items()}
+    by = split_keys(configurations.values(), by, versions=differ, recipes=bool(recipes))
     blocks: dict[Block, Runs] = {}
     reference: dict[Block, Runs] = {}
     digests: dict[tuple[Block, str], set[str]] = {}
@@ -127,19 +127,22 @@ def rank(
             weights, plugins = extras.get(config_id, ("", ""))
             versions = dict(zip(keys.names, libraries, strict=True))
             origin = versions.pop("origin", "own")
-            overrides = texts[id(overridden[config_id])]
-            shared = {name: config[name] for name in ("task", "data", "model", "preset", "fingerprint")}
+            recipe = recipes.get(config_id, {})
             mark = marks.get((config["data"], config["fingerprint"]))
             versions["result_versions"] = conditions.condition_versions(config["result_versions"])
-            block = Block(**shared, overrides=overrides, metric=metric, weights=weights, mark=mark, **versions)
+            versions["recipe"] = recipe_label(recipe, without=OF_REGULARIZERS)
+            block = shared[config_id]._replace(metric=metric, weights=weights, mark=mark, **versions)
             target = blocks if origin == "own" else reference
-            target.setdefault(block, {}).setdefault(name_of(config, by), []).append(seeds)
+            target.setdefault(block, {}).setdefault(name_of(config, by, recipe_label(recipe)), []).append(seeds)
             if extras:
                 digests.setdefault((block, config["regularizer"]), set()).add(plugins)
     own = sum(map(len, blocks.values()))
     for block, results in reference.items():  # a regularizer's own runs take precedence: never a mean over both
         blocks[block] = {**results, **blocks.get(block, {})}
     ranking = rank_blocks(blocks, by)
+    older = {name_of(each, by) for each in configurations.values() if is_older(*(each[key] for key in VERSIONED))}
+    for row in ranking.rows:
+        row["mark"] = OLDER if tuple(row[key] for key in ("regularizer", *by)) in older else None
     if reference:
         total = sum(map(len, blocks.values()))
         ranking.notes.append(f"{total - own} of {total} results are the reference's; {own} are your own")
@@ -150,6 +153,9 @@ def rank(
             "trained with different result versions: those of the engine, a task or a model have "
             "blocks of their own, those of a regularizer are ranked separately"
         )
+    if recipes:
+        changed = ", ".join(sorted({key for recipe in recipes.values() for key in recipe}))
+        ranking.notes.append(f"trained with different recipes ({changed}): each is ranked separately")
     if mixed := sorted({name for (_, name), plugins in digests.items() if len(plugins) > 1}):
         ranking.notes.append(f"means over trials with different plug-in files: {', '.join(mixed)}")
     return ranking

@@ -60,6 +60,8 @@ def connect(url: str | URL) -> Engine:
         raise InputError(
             "DROPBENCH_DB: expected a SQLAlchemy URL such as sqlite:///PATH of a file or postgresql+psycopg://user@host/name"
         ) from None
+    if any("\0" in (part or "") for part in (parsed.username, parsed.password, parsed.host, parsed.database)):
+        raise InputError("DROPBENCH_DB: expected a URL without NUL (%00)")
     name, is_sqlite = parsed.drivername, parsed.get_backend_name() == "sqlite"
     options: dict[str, Any] = {"connect_args": {"timeout": BUSY_TIMEOUT_S}} if is_sqlite else {"pool_pre_ping": True}
     try:
@@ -105,7 +107,7 @@ def writing(engine: Engine) -> Iterator[Connection]:
 
 @contextlib.contextmanager
 def translate_errors(engine: Engine) -> Iterator[None]:
-    """Turn database errors about the file, disk or server into InputErrors; other errors are bugs and propagate."""
+    """Turn errors about the file, the disk, the server or a trigger into InputErrors; others are bugs and propagate."""
     try:
         yield
     except (DatabaseError, sqlite3.DatabaseError) as error:
@@ -115,6 +117,8 @@ def translate_errors(engine: Engine) -> Iterator[None]:
                 if part in _DAMAGE:
                     raise damaged(engine, message) from None
                 raise InputError(f"{database_name(engine)}: {message}") from None
+        if getattr(getattr(error, "orig", error), "sqlite_errorcode", None) == sqlite3.SQLITE_CONSTRAINT_TRIGGER:
+            raise InputError(f"{database_name(engine)}: a trigger refuses the change: {cause}") from None
         refused = isinstance(error, OperationalError) or getattr(error, "statement", "") is None  # in connecting
         if refused and engine.dialect.name != "sqlite":
             raise InputError(f"{database_name(engine)}: {cause}") from None

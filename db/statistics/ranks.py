@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dropbench.db.statistics.corrections import SIGNIFICANCE, holm
+from dropbench.db.statistics.seeds import ROUNDING
 
 Matrix = NDArray[np.float64]
 
@@ -22,13 +23,19 @@ MAX_EXACT = 50
 
 
 def ranks_of(scores: Sequence[Sequence[float]]) -> list[list[float]]:
-    """Return the ranks in each block, 1 for the highest score; equal scores share the mean of their ranks."""
-    if not scores:
-        return []
+    """Return the ranks in each block, 1 for the highest score; scores equal up to rounding share their mean rank."""
     from scipy.stats import rankdata
 
-    ranks: list[list[float]] = rankdata([[-score for score in row] for row in scores], axis=1).tolist()
-    return ranks
+    return [rankdata(_levels(-np.asarray(row, dtype=float), ROUNDING * np.abs(row))).tolist() for row in scores]
+
+
+def _levels(values: Matrix, tolerances: Matrix) -> NDArray[np.int64]:
+    """Return the place of each of (n,) values among the different ones; values within their tolerances are equal."""
+    order = np.argsort(values)
+    steps = np.diff(values[order]) > np.maximum(tolerances[order][1:], tolerances[order][:-1])
+    levels = np.empty(len(values), dtype=int)
+    levels[order] = np.concatenate([[0], np.cumsum(steps)])
+    return levels
 
 
 def friedman(ranks: Sequence[Sequence[float]]) -> dict[str, float] | None:
@@ -75,29 +82,33 @@ def wilcoxon_holm(values: ArrayLike) -> Matrix:
     """
     table = np.asarray(values, dtype=float)
     pairs = list(combinations(range(table.shape[1]), 2))
-    p_values = [wilcoxon(table[:, first] - table[:, second]) for first, second in pairs]
+    p_values = [wilcoxon(table[:, first], table[:, second]) for first, second in pairs]
     matrix: Matrix = np.ones((table.shape[1],) * 2)
     for pair, p in zip(pairs, holm(p_values), strict=True):
         matrix[pair] = matrix[pair[::-1]] = p
     return matrix
 
 
-def wilcoxon(differences: Sequence[float] | Matrix) -> float:
-    """Return the p-value of Wilcoxon's signed-rank test (1945), two-sided; differences of 0 are left out.
+def wilcoxon(first: ArrayLike, second: ArrayLike) -> float:
+    """Return the p-value of Wilcoxon's signed-rank test (1945) of pairs, two-sided; equal pairs are left out.
 
-    Up to `MAX_EXACT` differences it is exact, with ties, too, for which scipy needs seconds. The distribution of the
-    sum of the positive ranks is the product of one polynomial per rank; doubled ranks are integers.
+    Differences that differ by the rounding of the values alone are ties. Up to `MAX_EXACT` differences it is exact,
+    with ties, too, for which scipy needs seconds. The distribution of the sum of the positive ranks is the product of
+    one polynomial per rank; doubled ranks are integers.
     """
     from scipy.stats import rankdata
     from scipy.stats import wilcoxon as approximate
 
-    values = np.asarray(differences, dtype=float)
-    values = values[values != 0]
+    a, b = np.asarray(first, dtype=float), np.asarray(second, dtype=float)
+    values, tolerances = a - b, ROUNDING * np.maximum(np.abs(a), np.abs(b))
+    differ = np.abs(values) > tolerances
+    values, tolerances = values[differ], tolerances[differ]
     if not len(values):
         return 1.0
+    levels = 1 + _levels(np.abs(values), tolerances)
     if len(values) > MAX_EXACT:
-        return float(approximate(values).pvalue)
-    ranks = np.rint(2 * rankdata(np.abs(values))).astype(int)
+        return float(approximate(np.copysign(levels, values)).pvalue)
+    ranks = np.rint(2 * rankdata(levels)).astype(int)
     counts = np.ones(1)
     for rank in ranks:
         counts = np.pad(counts, (0, rank)) / 2 + np.pad(counts, (rank, 0)) / 2

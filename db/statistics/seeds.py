@@ -12,6 +12,8 @@ from dropbench.harness.errors import unknown_name
 
 LARGE = 1e150
 """A larger number has no square."""
+ROUNDING = 1e-9
+"""Means that differ by at most this fraction are equal up to rounding: sums of equal counts in another order."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,11 @@ def summarize(values: Iterable[float | None]) -> Summary:
     residual = math.fsum(deviations)
     square = math.fsum(map(mul, deviations, deviations)) - residual * residual / n
     return Summary(mean, math.sqrt(max(square, 0.0) / (n - 1)), n)
+
+
+def equal(first: float, second: float) -> bool:
+    """Return whether two means are equal up to rounding."""
+    return math.isclose(first, second, rel_tol=ROUNDING)
 
 
 def mean_of(values: Iterable[float]) -> float:

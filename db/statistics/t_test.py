@@ -9,12 +9,10 @@ from functools import lru_cache
 from itertools import chain
 
 from dropbench.db.statistics.corrections import SIGNIFICANCE
-from dropbench.db.statistics.seeds import summarize
+from dropbench.db.statistics.seeds import ROUNDING, summarize
 
 MIN_PAIRS = 3
 """Pairs below which there is neither an interval nor a p-value; two would make either meaningless."""
-ROUNDING = 1e-9
-"""Differences that vary by less than this fraction of the values are equal up to rounding errors."""
 TOO_FEW, EQUAL = f"fewer than {MIN_PAIRS} pairs", "equal differences"
 """Why there is no interval. Metrics on a few hundred items take so few values that differences coincide by chance."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -72,7 +72,7 @@ def read_run_record(directory: RunDirectory) -> RunRecord:
         metrics=[(name, step, value) for (name, step), value in metrics.items()],
         created_at=times[0] if times else created_at,
         updated_at=times[-1] if times else created_at,
-        libraries=_libraries(directory, trial.task),
+        libraries=_libraries(directory, trial.task, attempts),
         damaged=tuple(damaged),
     )
 
@@ -93,20 +93,32 @@ def find_damage(runs: Path, ids: Iterable[str]) -> list[str]:
     return lines
 
 
-def _libraries(directory: RunDirectory, task: str) -> str | None:
+def _libraries(directory: RunDirectory, task: str, attempts: Sequence[Mapping[str, Any]]) -> str | None:
     """Return Python, torch and the task's model library: ``Python 3.12, timm 1.0, torch 2.12``; None if unknown.
 
-    A model compiled by torch gives other last digits: its version is ``torch 2.12 compiled``.
+    What else changes the computed function, and not only the order of its sums, follows torch's version: ``torch 2.12
+    compiled tf32``.
     """
     with contextlib.suppress(LookupError, TypeError, ValueError, FileNotFoundError):
         content = directory.read("environment.json")
         installed = {**content["libraries"], "Python": content.get("python")}
         names = sorted({"Python", "torch", MODEL_LIBRARIES.get(task, "transformers")} & installed.keys())
         versions = [(name, re.match(r"\d+\.\d+", str(installed[name]))) for name in names]
-        compiled = {"torch": " compiled"} if content.get("compile") else {}
-        texts = (f"{name} {version[0]}{compiled.get(name, '')}" for name, version in versions if version)
+        suffix = {"torch": "".join(f" {word}" for word in _computed(content, attempts))}
+        texts = (f"{name} {version[0]}{suffix.get(name, '')}" for name, version in versions if version)
         return ", ".join(texts) or None
     return None
+
+
+def _computed(environment: Mapping[str, Any], attempts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield what makes torch compute another function: compilation, precision, and other draws for the same seed."""
+    splits = max((attempt["micro_batch_splits"] or 1 for attempt in attempts), default=1)
+    processes = int(environment.get("processes") or 1)
+    yield from ("compiled",) if environment.get("compile") else ()
+    yield from ("tf32",) if environment.get("tf32") else ()
+    yield from (f"draws of {environment['device']}".replace(",", ""),) if environment.get("draws_on_device") else ()
+    yield from (f"{processes}-processes",) if processes > 1 else ()
+    yield from (f"{splits}-splits",) if splits > 1 else ()
 
 
 def _state(directory: RunDirectory, done: bool, attempts: list[dict[str, Any]]) -> tuple[TrialState, str | None]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dropbench.db.queries.results import final_values
-from dropbench.db.statistics.seeds import summarize
+from dropbench.db.statistics.seeds import equal, summarize
 from dropbench.db.statistics.tuning_budget import expected_best
 from dropbench.db.store.store import Store, TrialRow
 from dropbench.harness.suites.request import RequestedCandidate, RequestedCell
@@ -82,12 +82,16 @@ class Selection:
 
     @property
     def chosen(self) -> Candidate | None:
-        """The best candidate that succeeded, of equals the first; None until all are settled or if none succeeded."""
+        """The best candidate that succeeded, of equals the first; None until all are settled or if none succeeded.
+
+        Scores that differ by rounding alone are equal, as those of equal counts over seeds are.
+        """
         if not self.settled or self.metric is None:
             return None
-        score = self.metric.score
-        succeeded = [candidate for candidate in self.candidates if candidate.state == "succeeded"]
-        return max(succeeded, key=lambda candidate: score(candidate.dev or 0.0), default=None)
+        scores = [(candidate, candidate.dev) for candidate in self.candidates if candidate.state == "succeeded"]
+        values = [self.metric.score(dev) for _, dev in scores if dev is not None]
+        best = self.metric.score(max(values, default=0.0))
+        return next((candidate for candidate, dev in scores if dev is not None and equal(dev, best)), None)
 
     @property
     def expected_dev(self) -> list[float] | None:

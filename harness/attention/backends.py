@@ -12,6 +12,7 @@ The fastest backend that supports a call is used, unless one is requested.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 import torch
 
 from dropbench.harness.attention.kernels import cpu_fused
-from dropbench.harness.attention.kernels.c_library import build_error, load_library
+from dropbench.harness.attention.kernels.c_library import build_error
 from dropbench.harness.attention.reference.sdpa import is_transformed
 from dropbench.harness.errors import InputError
 
@@ -87,7 +88,13 @@ def _record(name: Backend) -> Backend:
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _build_error() -> str | None:
-    return build_error("cpu_fused") if load_library("cpu_fused") is None else None
+    if (reason := build_error("cpu_fused")) == "":
+        return None
+    # Once per trial, whose log shows each warning again.
+    warnings.warn(
+        f"Torch's operations compute attention on CPUs, which is slower: {reason}", RuntimeWarning, stacklevel=2
+    )
+    return reason
 
 
 def unsupported_reason(

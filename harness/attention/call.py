@@ -1,4 +1,4 @@
-"""`Call`: queries, keys, values, mask, causality and scale of one call of attention."""
+"""`Call`: queries, keys, values, mask, causality, scale and dropout of one call of attention."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ class Call:
         mask: boolean (True: may attend) or additive, broadcastable to (B, H, T, S); None: none.
         causal: query i attends to keys 0 … i only, in addition to `mask`.
         scale: factor of the logits; None: d^-1/2.
+        dropout: rate of the model's own dropout of the weights, where no regularizer replaces it.
     """
 
     q: Tensor
@@ -28,6 +29,7 @@ class Call:
     mask: Tensor | None = None
     causal: bool = False
     scale: float | None = None
+    dropout: float = 0.0
 
     def with_merged_mask(self) -> Call:
         """Return the call with causality as part of its mask."""
@@ -40,7 +42,8 @@ class Call:
 
 
 def plain(call: Call) -> Tensor:
-    """Return attention without regularization."""
+    """Return attention without regularization, but with the dropout of the call."""
     from dropbench.harness.attention.reference.sdpa import plain_attention  # which needs torch
 
-    return plain_attention(call.q, call.k, call.v, mask=call.mask, causal=call.causal, scale=call.scale)
+    mask, causal, scale = call.mask, call.causal, call.scale
+    return plain_attention(call.q, call.k, call.v, mask=mask, causal=causal, scale=scale, dropout=call.dropout)

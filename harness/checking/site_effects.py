@@ -10,10 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dropbench.harness.models.sites import ATTENTION_KINDS, set_on_sites, sites_of
+from dropbench.harness.models.sites import ATTENTION_KINDS, set_on_sites, sites_of, turn_off_dropout
 from dropbench.harness.reach import Reach
 from dropbench.harness.regularizers.base import Site
-from dropbench.harness.regularizers.output import SiteModule, WeightModule
 
 Run = Callable[[nn.Module], Any]
 DRAWS = 16
@@ -83,12 +82,7 @@ def site_effects(model: nn.Module, run: Run) -> list[SiteEffect]:
 
 def _prepare(model: nn.Module) -> None:
     """Turn off all dropout but the regularizer's, and draw parameters anew that are all 0."""
-    for module in model.modules():
-        if isinstance(module, SiteModule | WeightModule):
-            continue
-        for name, value in list(vars(module).items()):
-            if isinstance(value, float) and ("drop" in name or (name == "p" and "Drop" in type(module).__name__)):
-                setattr(module, name, 0.0)
+    turn_off_dropout(model)
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.is_floating_point() and not parameter.any():

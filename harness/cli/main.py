@@ -18,8 +18,10 @@ from typer.exceptions import TyperException
 from typer.main import get_command
 
 from dropbench.harness.cli.examples import examples
+from dropbench.harness.cli.streams import discard_closed_output, open_missing_streams, output_is_closed
 from dropbench.harness.errors import InputError, check_text, missing_library, unknown_name
 from dropbench.harness.registry import PLUGIN_MODULES, describe, load
+from dropbench.harness.settings import check_working_folder
 
 
 class Target(NamedTuple):
@@ -72,6 +74,7 @@ GARBAGE = 500_000
 """Objects that a command creates before Python collects garbage. With the default of 700, `dropbench results` takes
 0.68 s of a core instead of 0.44 s: the rest goes into scanning modules that all stay."""
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
+HANDLE_ERRORS = (errno.EMFILE, errno.ENFILE)
 
 
 class LazyGroup(TyperGroup):
@@ -87,6 +90,8 @@ class LazyGroup(TyperGroup):
                 return None  # completion of an unknown command
             raise unknown_name("command", cmd_name, COMMANDS)
         target = COMMANDS[cmd_name]
+        if not ctx.resilient_parsing:
+            check_working_folder()  # before libraries that need it are imported, such as MKL
         if target.plugins and not ctx.resilient_parsing:
             from dropbench.harness.settings import Settings
             from dropbench.harness.trials.plugins import load_plugins
@@ -132,12 +137,13 @@ def dropbench(
     """Benchmark attention regularizers: train a paper's table, keep every metric, print it next to the published one.
 
     Environment: DROPBENCH_DATA (./data), DROPBENCH_RUNS (./runs), DROPBENCH_DB (sqlite:///dropbench.db),
-    DROPBENCH_PLUGINS, DROPBENCH_TRACKERS (tensorboard, wandb, mlflow).
+    DROPBENCH_PLUGINS, DROPBENCH_TRACKERS (tensorboard, wandb, mlflow), DROPBENCH_DEBUG (1: print tracebacks).
     """
 
 
 def main() -> None:
     """Run the command line; user errors end in one line and exit code 2."""
+    open_missing_streams()
     gc.set_threshold(GARBAGE)
     gc.enable()  # `dropbench.__main__` disables it
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.encoding != "utf-8":  # it may lack ± and −
@@ -181,21 +187,46 @@ def run(arguments: list[str]) -> int:
     except (typer.Abort, KeyboardInterrupt):
         typer.echo("interrupted", err=True)
         return 130
-    except BrokenPipeError:
-        # The reader of a pipe has ended (`| head`), which is not an error.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except BaseException as error:
-        if isinstance(error, OSError) and (error.filename is not None or error.errno in DISK_ERRORS):
-            message = f"{error.filename or 'output'}: {error.strerror}"
-        elif missing := missing_library(error):
-            message = f"this command {missing}"
-        elif PLUGIN_MODULES and not hasattr(error, "__notes__"):
-            message = f"with plug-ins: {describe(error)}"
-        else:
+        if isinstance(error, BrokenPipeError | SystemExit) and output_is_closed():  # Typer exits where a pipe closes
+            discard_closed_output()  # The reader of a pipe has ended (`| head`), which is not an error.
+            return 0
+        if (expected := _describe(error)) is None:
             raise
-    typer.echo(" ".join("".join(c if c.isprintable() else " " for c in f"dropbench: {message}").split()), err=True)
+        message = expected
+    with contextlib.suppress(OSError):
+        typer.echo(" ".join("".join(c if c.isprintable() else " " for c in f"dropbench: {message}").split()), err=True)
     return 2
+
+
+def _describe(error: BaseException) -> str | None:
+    """Return the line for an error of the system, a library, a plug-in or a database; None for a fault of DropBench.
+
+    With ``DROPBENCH_DEBUG`` also None for those whose cause is not known: Python prints a traceback.
+    """
+    if missing := missing_library(error):
+        return f"this command {missing}"
+    if isinstance(error, OSError):
+        if error.errno in HANDLE_ERRORS:
+            return f"{error.filename or 'files'}: {error.strerror}: allow more, such as by `ulimit -n 1024`"
+        if error.errno == errno.ENOENT and error.filename is None:  # of `os.getcwd`
+            return "the working folder was deleted: change to another one"
+        if error.filename is not None or error.errno in DISK_ERRORS:
+            return f"{error.filename or 'output'}: {error.strerror}"
+    if hasattr(error, "__notes__") or not isinstance(error, Exception):
+        return None
+    if PLUGIN_MODULES:
+        return f"with plug-ins: {describe(error)}"
+    if isinstance(error, (OSError, ValueError, *_database_errors())) and not os.environ.get("DROPBENCH_DEBUG"):
+        cause = str(getattr(error, "orig", None) or error)
+        return f"{type(error).__name__}: {cause[:500]}; for a traceback, set DROPBENCH_DEBUG=1"
+    return None
+
+
+def _database_errors() -> list[type[Exception]]:
+    """Return the base classes of errors of databases, of the modules that are loaded."""
+    names = {"sqlite3": "Error", "sqlalchemy.exc": "SQLAlchemyError"}
+    return [getattr(sys.modules[module], name) for module, name in names.items() if module in sys.modules]
 
 
 def hoist_plugins(arguments: list[str]) -> list[str]:

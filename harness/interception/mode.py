@@ -21,6 +21,7 @@ from dropbench.harness.attention.reference.sdpa import allowed_keys
 from dropbench.harness.interception.layout import Layout
 from dropbench.harness.models.adapter import can_use_original_forward
 from dropbench.harness.models.attention import attend, attend_weights
+from dropbench.harness.regularizers.around import replaces_dropout
 from dropbench.harness.regularizers.base import Site
 
 SOFTMAX = (F.softmax, torch.softmax, Tensor.softmax)
@@ -38,7 +39,7 @@ class Interception(TorchFunctionMode):
     """Replaces the attention calls of one forward pass of one module.
 
     SDPA becomes `attend`. A softmax over the last of three or more axes becomes `attend_weights`, and the model's own
-    dropout of these weights, which the regularizer replaces, is left out.
+    dropout of these weights is left out if the regularizer replaces it.
     """
 
     def __init__(self, site: Site, *, training: bool, sinks: int = 0) -> None:
@@ -59,7 +60,7 @@ class Interception(TorchFunctionMode):
             with self:
                 return MULTI_HEAD(*args, **kwargs)
         if func in DROPOUT and self.weights is not None and args[0].shape == self.weights:
-            return args[0]
+            return args[0] if replaces_dropout(self.site) else func(*args, **kwargs)
         if func in PRODUCTS:
             self.weights = None
         # torch's compiler (2.13) cannot trace the method under a mode, but the function that it calls.
@@ -76,12 +77,13 @@ class Interception(TorchFunctionMode):
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> Tensor:
-        """Replace SDPA; arguments and result are torch's, and dropout is the regularizer's."""
+        """Replace SDPA; arguments and result are torch's."""
         layout = Layout(query.shape[:-2], self.site.heads, width=self.site.width, size=query.shape[-1])
         q = layout.fold(query)
         k, v = (layout.fold(_with_heads(part, query, grouped=enable_gqa)) for part in (key, value))
         mask = None if attn_mask is None else layout.fold_mask(attn_mask)
-        out = attend(q, k, v, self.site, training=self.training, mask=mask, causal=is_causal, scale=scale)
+        options: dict[str, Any] = {"causal": is_causal, "scale": scale, "dropout": dropout_p}
+        out = attend(q, k, v, self.site, training=self.training, mask=mask, **options)
         return layout.unfold(out)
 
     def softmax(self, input: Tensor, dim: int = -1, *third: Any, dtype: torch.dtype | None = None, **_: Any) -> Tensor:

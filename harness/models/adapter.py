@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any, ClassVar, cast
 
+import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
@@ -184,12 +185,18 @@ def install(model: nn.Module, module: nn.Module, site: Site, regularizer: Regula
 
 
 def uninstall_weights(model: nn.Module) -> None:
-    """Remove all weight modules; the model has its parameters as trained, under their own names, in their order.
+    """Remove all weight modules; parameters are the weights of evaluation, under their own names, in their order.
 
-    This restores classes, by which adapters recognize modules.
+    The model then predicts what it did with them. This restores classes, by which adapters recognize modules.
     """
     for module in list(model.modules()):
         for name, built in weight_modules(module):
+            chains: Any = module.parametrizations
+            parameter = chains[name].original
+            weight = built.in_evaluation(parameter)
+            if weight is not parameter:
+                with torch.no_grad():
+                    parameter.copy_(weight)
             own: Any = type(module)  # copies of the module share its class, which the removal changes
             module.__class__ = type(own.__name__, own.__bases__, dict(vars(own)))
             parametrize.remove_parametrizations(module, name, leave_parametrized=False)

@@ -8,7 +8,7 @@ from torch import Tensor
 from dropbench.harness.attention.call import Call, plain
 from dropbench.harness.attention.reference import sdpa
 from dropbench.harness.errors import InputError
-from dropbench.harness.regularizers.around import regularized_attention
+from dropbench.harness.regularizers.around import regularized_attention, replaces_dropout
 from dropbench.harness.regularizers.base import Site
 from dropbench.harness.regularizers.output import regularized_heads
 
@@ -23,6 +23,7 @@ def attend(
     mask: Tensor | None = None,
     causal: bool = False,
     scale: float | None = None,
+    dropout: float = 0.0,
 ) -> Tensor:
     """Compute scaled dot-product attention, regularized in training by the regularizer of the site.
 
@@ -44,6 +45,7 @@ def attend(
         causal: query i attends to keys 0 … i only, in addition to `mask`. For T ≠ S the first query is aligned with
             the first key, as in SDPA; a decoder with cached keys needs a mask instead.
         scale: factor of the logits; default d^-1/2.
+        dropout: rate of the model's own dropout of the weights in training, unless the regularizer replaces it.
 
     Returns:
         (B, H, T, e).
@@ -65,7 +67,7 @@ def attend(
     regularizer = site.regularizer if site.ratio > 0.0 else None
     if not k.shape[-2]:  # without keys nothing is masked or dropped: the output is 0
         mask, causal, regularizer = None, False, None
-    call = Call(q, k, v, mask, causal, scale)
+    call = Call(q, k, v, mask, causal, scale, dropout if training and not replaces_dropout(site) else 0.0)
     if site.mc_samples and not training and regularizer is not None:
         merged = call.with_merged_mask().mask
         dtype = torch.promote_types(q.dtype, torch.float32)
@@ -96,8 +98,9 @@ def _probe_weights(weights: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def attend_logits(
-    logits: Tensor, v: Tensor, site: Site, *, training: bool, mask: Tensor | None = None, causal: bool = False
-) -> Tensor:
+    logits: Tensor, v: Tensor, site: Site, *, training: bool, mask: Tensor | None = None, causal: bool = False,
+    dropout: float = 0.0,
+) -> Tensor:  # fmt: skip
     """Compute `attend` for given logits, with any regularizer.
 
     Logits equal their product with the identity: they are passed to `attend` as queries, with unit vectors as keys and
@@ -109,7 +112,7 @@ def attend_logits(
     """
     unit = torch.eye(logits.shape[-1], dtype=logits.dtype, device=logits.device)
     keys = unit.expand(*v.shape[:-1], -1)
-    return attend(logits, keys, v, site, training=training, mask=mask, causal=causal, scale=1.0)
+    return attend(logits, keys, v, site, training=training, mask=mask, causal=causal, scale=1.0, dropout=dropout)
 
 
 def attend_weights(logits: Tensor, mask: Tensor, site: Site, *, training: bool) -> Tensor:

@@ -19,6 +19,8 @@ from dropbench.harness.regularizers.base import AttentionKind, Site, SiteKind
 STACKS = (nn.ModuleList, nn.Sequential)
 PROJECTED = ("q", "k", "v", "query", "key", "value", "qkv")
 """The beginnings of names of linear maps before attention."""
+STACKED = ("qkv", "Wqkv", "qkv_proj", "c_attn")
+"""The names of linear maps whose rows are those of the queries, then of the keys, then of the values."""
 INPUTS = (
     "norm_pre", "pos_drop", "embeddings", "dropout_module", "drop", "dropout", "layernorm_embedding", "embed_tokens"
 )  # fmt: skip
@@ -75,12 +77,26 @@ def _patches_of(
         path, child = following[-1]
         yield ForwardPatch(child, site(path, "feed-forward", _out_features(child), batch_axis=axis))
     for path, child in maps.items():
-        matrix = site(path, "weight", input_axis=1 if isinstance(child, nn.Linear) else 0)
+        options = {
+            "input_axis": 1 if isinstance(child, nn.Linear) else 0,
+            "projections": _projections(path, child, inside),
+        }
+        matrix = site(path, "weight", **options)
         yield WeightPatch(child, matrix, refusal=_weight_refusal(child, path, "weight"))
     for path, child in module.named_modules(prefix=block):
         if isinstance(child, nn.MultiheadAttention) and child.in_proj_weight is not None:
-            matrix = site(path, "weight", parameter="in_proj_weight")
+            matrix = site(path, "weight", parameter="in_proj_weight", projections=3)
             yield WeightPatch(child, matrix, refusal=_weight_refusal(child, path, "in_proj_weight"))
+
+
+def _projections(path: str, module: Any, attention: Sequence[str]) -> int:
+    """Return `Site.projections` of a linear map of a layer, by its name and shape."""
+    name, shape = path.rpartition(".")[2], getattr(getattr(module, "weight", None), "shape", ())
+    if not _below(path, attention):
+        return 0
+    if name in STACKED:
+        return 3 if len(shape) == 2 and max(shape) == 3 * min(shape) else 0
+    return int(name.split("_")[0] in PROJECTED)
 
 
 def _weight_refusal(module: nn.Module, path: str, name: str) -> str | None:

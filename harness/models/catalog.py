@@ -18,7 +18,9 @@ model, with random weights. It raises InputError for an option that is unknown o
 
 MODELS: Registry[ModelBuilder] = Registry("model", "a function", callable, "models")
 """Fact `tasks`: the tasks of a model, default all; `parameters`: its size for data with the properties `sample`;
-`result_version`: raised when a change of the model changes its numbers, default 1."""
+`options`: the class of its options, so that their types are known without torch; `result_version`: raised when a change
+of the model changes its numbers, default 1; `attention_dropout`: whether it may bring its own dropout of attention
+weights along, for the legend of tables."""
 
 _catalog = read_yaml(Path(__file__).with_suffix(".yaml"))
 _samples: dict[str, dict[str, Any]] = {

@@ -17,8 +17,10 @@ from dropbench.harness.models.adapter import ADAPTERS, Patch, install, site_of, 
 from dropbench.harness.models.blocks import block_patches
 from dropbench.harness.models.forward_patch import follow_wrappers, stop_following
 from dropbench.harness.models.report import Report as Report
+from dropbench.harness.models.report import own_dropout
 from dropbench.harness.models.sites import ATTENTION_KINDS
 from dropbench.harness.reach import Reach
+from dropbench.harness.regularizers.around import replaces_dropout
 from dropbench.harness.regularizers.base import Regularizer, SiteKind
 from dropbench.harness.regularizers.composition import Composition
 from dropbench.harness.regularizers.schedules import SCHEDULES
@@ -50,9 +52,10 @@ def regularize(
 
     A site is a module whose code calls SDPA, or a softmax over keys. Its forward runs under a torch function mode that
     routes these calls through the regularizer; for some modules of torch, timm and fairseq a subclass computes the same
-    with less work. In training, the regularizer replaces the model's own dropout of the weights; other sites do not
-    change. In evaluation the original forward runs, and the state_dict does not change. A second call replaces the
-    regularizer. If nothing can be regularized, the model does not change.
+    with less work. In training, a regularizer that drops keys or changes logits replaces the model's own dropout of
+    attention weights; all other dropout stays, and `none` is the model as it came. In evaluation the original forward
+    runs, and the state_dict does not change. A second call replaces the regularizer. If nothing can be regularized, the
+    model does not change.
 
     Call it after the model's layers are final, and before the model is compiled or wrapped for several devices.
 
@@ -166,11 +169,18 @@ def bind(
     amount += f", {built.over} over steps" if built.over != "constant" else ""
     title = f"{name}{amount}: {len(bound)} of {_count(patches)} of {type(model).__name__}"
     skipped_sites = [(patch.site, reason) for patch, reason in skipped]
-    return Report(title, built, [patch.site for patch in bound], skipped_sites, _shared_paths(model, bound))
+    attention = [patch for patch in patches if patch.site.kind in ATTENTION_KINDS]
+    rates = {patch.site.name: (own_dropout(patch.module), replaces_dropout(patch.site)) for patch in attention}
+    own = {name: (rate, replaced) for name, (rate, replaced) in rates.items() if rate}
+    return Report(title, built, [patch.site for patch in bound], skipped_sites, _shared_paths(model, bound), own)
 
 
 def unregularize(model: Model) -> Model:
-    """Restore every patched module and remove all regularizers, in place."""
+    """Restore every patched module and remove all regularizers, in place.
+
+    Weights that a regularizer computes keep their value in evaluation, so that predictions do not change. Only a
+    regularizer that masks outputs in evaluation, `learned-dropout`, takes its effect along.
+    """
     adapter.uninstall_weights(model)
     _forget_objectives(model)
     stop_following(model)

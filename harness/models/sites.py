@@ -10,6 +10,7 @@ from torch import backends, nn
 
 from dropbench.harness.models.adapter import site_of
 from dropbench.harness.regularizers.base import AttentionKind, Probe, Site, SiteKind
+from dropbench.harness.regularizers.output import SiteModule, WeightModule
 
 ATTENTION_KINDS: tuple[SiteKind, ...] = get_args(AttentionKind)
 
@@ -71,3 +72,13 @@ def through_attend() -> Iterator[None]:
         yield
     finally:
         backends.mha.set_fastpath_enabled(enabled)
+
+
+def turn_off_dropout(model: nn.Module) -> None:
+    """Set the rates of a model's own dropout to 0, also those of attention weights, but not those of regularizers."""
+    for module in model.modules():
+        if isinstance(module, SiteModule | WeightModule):
+            continue
+        for name, value in list(vars(module).items()):
+            if isinstance(value, float) and ("drop" in name or (name == "p" and "Drop" in type(module).__name__)):
+                setattr(module, name, 0.0)

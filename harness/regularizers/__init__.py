@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 REGULARIZERS: Registry[Callable[..., Regularizer]] = Registry("regularizer", "a Regularizer", callable, "regularizers")
 """The fact `parts` of an entry makes it a composition, with that text as on the command line; `card` is its card."""
+BASELINES = ("none", "no-attention-dropout")
+"""The names that drop nothing and have no parameters: the model as it came, and without its attention dropout."""
 
 _files = Path(__file__).with_name("cards").glob("*.yaml")
 for _file in sorted(_files, key=lambda file: (file.stem != "none", file.stem)):

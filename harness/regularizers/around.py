@@ -24,6 +24,10 @@ class PlainAttention(Regularizer):
 
     is_per_query: ClassVar[bool] = True
 
+    @property
+    def replaces_dropout(self) -> bool:
+        return False
+
     def ratio_at(self, site: Site, schedule: Schedule) -> float:
         """Return 0 for attention; at other sites, as in `Regularizer`."""
         return 0.0 if site.kind in get_args(AttentionKind) else super().ratio_at(site, schedule)
@@ -47,6 +51,12 @@ class AroundAttention(Regularizer):
 
     def attend_fused(self, call: Call, site: Site) -> Tensor | None:
         return self.around(call, site, plain)
+
+
+def replaces_dropout(site: Site) -> bool:
+    """Return whether a regularizer of a site takes the place of the model's own dropout of attention weights."""
+    own = (part.regularizer for part in site.parts or (site,))
+    return any(regularizer is not None and regularizer.replaces_dropout for regularizer in own)
 
 
 def regularized_attention(call: Call, site: Site) -> Tensor:

@@ -75,17 +75,19 @@ def penalty(model: nn.Module | Sequence[nn.Module], step: int) -> Tensor | None:
         step: the optimizer step, from 0, for coefficients that have a schedule.
 
     Returns:
-        a scalar: for each regularizer the mean over the sites that have its penalty, plus the model's own losses; None
-        if there are none.
+        a scalar: for each regularizer the mean over the sites that have its penalty, but the sum over weights, plus the
+        model's own losses; None if there are none.
 
     Raises:
         InputError: a penalty that should have a gradient has none.
     """
-    penalties: dict[int | None, list[Tensor]] = {}  # by regularizer; None: the modules of sites and weights
+    penalties: dict[int | None, list[Tensor]] = {}  # by regularizer; None: the modules of sites
     losses = []
     for module in modules_with_aux_loss(model) if isinstance(model, nn.Module) else model:
-        if isinstance(module, SiteModule | WeightModule) and (term := module.penalty(step)) is not None:
+        if isinstance(module, SiteModule) and (term := module.penalty(step)) is not None:
             penalties.setdefault(None, []).append(term)
+        if isinstance(module, WeightModule) and (term := module.penalty(step)) is not None:
+            losses.append(term)
         site = _site_with_penalties(module)
         for part in () if site is None else (site, *site.parts):
             if part.penalties:

@@ -54,6 +54,7 @@ class Site:
         batch_axis: the axis of the samples in an output, 0 or 1.
         parameter: for a weight site, the name of the matrix in its module.
         input_axis: for a weight site, the axis of the matrix's inputs: 1, or 0 if it is stored transposed.
+        projections: for a weight site, how many of the maps to queries, keys and values the matrix stacks: 0, 1 or 3.
         parts: for a `composition.Composition`, a copy of the site for each part that acts at it.
         drawn_heads: factors of the heads' outputs (H), from `Regularizer.draw_heads` until attention; 0: not projected.
         scheduled_ratio: the layer's drop ratio before the schedule over steps, of which `ratio` is a share.
@@ -83,6 +84,7 @@ class Site:
     batch_axis: int = 0
     parameter: str = "weight"
     input_axis: int = 1
+    projections: int = 0
     parts: tuple[Site, ...] = field(default=(), repr=False)
     drawn_heads: Tensor | None = field(default=None, repr=False)
     scheduled_ratio: float = field(default=0.0, repr=False)
@@ -169,10 +171,7 @@ class Regularizer(FiniteModel, ABC):
         return self
 
     def ratio_at(self, site: Site, schedule: Schedule) -> float:
-        """Return `Site.ratio`: the site is regularized in training if it is above 0.
-
-        With a parameter `strength`, this is the schedule's value for the site's layer; without one, it is 1.
-        """
+        """Return `Site.ratio`, above 0 to act: the schedule's value of the parameter `strength`; 1 without one."""
         ratio: float | None = getattr(self, self.strength, None)
         return 1.0 if ratio is None else schedule(ratio, site.layer, site.depth)
 
@@ -207,6 +206,11 @@ class Regularizer(FiniteModel, ABC):
         return False
 
     @property
+    def replaces_dropout(self) -> bool:
+        """True if the model's own dropout of attention weights gives way to it: it drops keys, or changes logits."""
+        return self.stage in ("logits", "keys")
+
+    @property
     def acts_in_evaluation(self) -> bool:
         """True if the regularizer may change what the model computes in evaluation."""
         return type(self).site_module is not Regularizer.site_module
@@ -214,8 +218,7 @@ class Regularizer(FiniteModel, ABC):
     @property
     def has_objective(self) -> bool:
         """True if the regularizer changes the loss, or runs the model more than once."""
-        own = type(self)
-        return own.objective is not Regularizer.objective or own.prepare is not Regularizer.prepare
+        return type(self).objective is not Regularizer.objective or type(self).prepare is not Regularizer.prepare
 
     @property
     def leaves_parameters_unused(self) -> bool:
@@ -270,9 +273,8 @@ class Regularizer(FiniteModel, ABC):
     def expected_weights(self, call: Call, site: Site) -> Tensor:
         """Return the mean of the regularized attention weights over `site.mc_samples` samples (DropKey, Section 3.2).
 
-        Monte Carlo evaluation attends with it. By default `attend` is called once per sample with unit vectors
-        as values, so that its output is its weights. Arguments as in `attend`, with q and k at least in float32; the
-        result is (B, H, T, S).
+        Monte Carlo evaluation attends with it. By default `attend` is called once per sample with unit vectors as
+        values, so that its output is its weights. Arguments as in `attend`, q and k at least in float32.
         """
         import torch
 

@@ -54,6 +54,7 @@ class Composition(Regularizer):
     acts_in_evaluation: ClassVar[Any] = _any_part("acts_in_evaluation")
     has_objective: ClassVar[Any] = _any_part("has_objective")
     leaves_parameters_unused: ClassVar[Any] = _any_part("leaves_parameters_unused")
+    replaces_dropout: ClassVar[Any] = _any_part("replaces_dropout")
 
     _parts: tuple[Part, ...] = PrivateAttr()
 

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, ValidationError
 from pydantic.fields import FieldInfo
 
 from dropbench.harness.errors import InputError
-from dropbench.harness.regularizers import REGULARIZERS
+from dropbench.harness.regularizers import BASELINES, REGULARIZERS
 from dropbench.harness.regularizers.base import Regularizer
 from dropbench.harness.regularizers.composition import SEPARATOR, Composition, Part
 from dropbench.harness.regularizers.schedules import SCHEDULES
@@ -21,12 +21,26 @@ from dropbench.harness.validation import StrictModel, input_error
 CONSTANT = {"over": "constant"}
 """Parameters that a spec leaves out at these values: every regularizer has them, and few specs set them."""
 
+_NUMBER = re.compile(r"[+-]?(\d+|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)", re.ASCII)
+"""A number as texts spell it; the group is all digits if it is an integer."""
+
 
 def _scalar(value: Any) -> Any:
     is_number = (isinstance(value, int) and abs(value) < 2**63) or (isinstance(value, float) and math.isfinite(value))
     if not is_number and not isinstance(value, str):
         raise ValueError("expected text, true, false, or a finite number below 2^63")
+    if isinstance(value, str) and _NUMBER.fullmatch(value) is None and _is_python_number(value):
+        raise ValueError("expected a finite number in plain digits, such as 20 or 1e-3")
     return value
+
+
+def _is_python_number(text: str) -> bool:
+    """Return whether Python, and with it pydantic, reads a text as a number: also 2_0, inf, or digits of any script."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 Scalar = Annotated[bool | int | float | str, BeforeValidator(_scalar)]
@@ -156,12 +170,12 @@ def fields(name: str) -> dict[str, FieldInfo]:
     """Return the parameters of a regularizer with their types; raises InputError if the regularizer is unknown."""
     if len(names := part_names(name)) > 1:
         return {f"{part}.{key}": field for part in names for key, field in fields(part).items()}
-    return {} if REGULARIZERS.entry(name).name == "none" else dict(class_of(name).model_fields)
+    return {} if REGULARIZERS.entry(name).name in BASELINES else dict(class_of(name).model_fields)
 
 
 def describe_parameters(name: str) -> dict[str, dict[str, Any]]:
     """Return each parameter's default, and what it is in words; raises InputError if the regularizer is unknown."""
-    if REGULARIZERS.entry(name).name == "none":
+    if REGULARIZERS.entry(name).name in BASELINES:
         return {}
     built = build_regularizer(name)
     defaults = built.model_dump(mode="json")
@@ -195,7 +209,7 @@ def complete_spec(name: str, params: Mapping[str, Any] | None = None) -> Regular
                 values[f"{part.name}.{key}"] = value
         return RegularizerSpec(name=SEPARATOR.join(part.name for part in built.parts), params=values)
     name = REGULARIZERS.entry(name).name
-    return RegularizerSpec(name=name, params={} if name == "none" else _all_params(built))
+    return RegularizerSpec(name=name, params={} if name in BASELINES else _all_params(built))
 
 
 def _all_params(built: Regularizer) -> dict[str, Any]:
@@ -246,9 +260,7 @@ def parse_scalar(text: str) -> Scalar:
     """Return the number or boolean that `text` spells, else the text."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
-    for kind in (int, float)[len(text) > 18 :]:  # more digits do not fit into 64 bits
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
+    number = _NUMBER.fullmatch(text)
+    if number is None:
+        return text
+    return int(text) if number[1].isdigit() and len(text) <= 18 else float(text)  # more digits do not fit into 64 bits

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from dropbench.harness.errors import InputError
-from dropbench.harness.models.sites import ATTENTION_KINDS, set_on_sites, sites_of
+from dropbench.harness.models.sites import ATTENTION_KINDS, set_on_sites, sites_of, turn_off_dropout
 from dropbench.harness.reach import Reach, first_names
 from dropbench.harness.regularizers.auxiliary_loss import with_penalty
 from dropbench.harness.regularizers.base import Regularizer, Site
@@ -154,12 +154,8 @@ class _ModelCopy(NamedTuple):
                 if site.module is not None and site.kind != "weight":
                     site.module = SiteModules.of_parts(site)
         model.train()
-        for module in model.modules() if not dropout else ():
-            if "Drop" in type(module).__name__:
-                if hasattr(module, "p"):
-                    module.p = 0.0
-                else:
-                    module.training = False
+        if not dropout:  # random numbers that it draws would be others after those of a part
+            turn_off_dropout(model)
         return cls(model, sites, parts[0].regularizer if len(parts) == 1 else Composition(parts) if parts else None)
 
     def loss(self, trainer: Trainer, batch: Any, draw: int) -> Tensor:

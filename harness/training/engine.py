@@ -26,6 +26,7 @@ from dropbench.harness.trials.alignment import base_trial
 from dropbench.harness.trials.metric import MetricName, require_numbers
 from dropbench.harness.trials.result_versions import check_versions
 from dropbench.harness.trials.task import TASKS, Split
+from dropbench.harness.variables import RECIPE, without_variables
 
 FINAL_SPLITS: tuple[Split, ...] = ("dev", "test")
 """Splits of the final evaluation; the last one is summarized."""
@@ -53,7 +54,7 @@ def run_trial(directory: RunDirectory, settings: Settings, stop: Callable[[], bo
         torch.set_num_threads(settings.threads)
     if settings.gpu_share < 1 and settings.uses_cuda():
         torch.cuda.set_per_process_memory_fraction(settings.gpu_share)
-    with backend(settings.backend):
+    with backend(settings.backend), without_variables(*RECIPE):
         trial = directory.trial()
         check_versions(trial)
         task = TASKS.get(trial.task)(trial, settings)

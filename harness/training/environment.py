@@ -1,4 +1,4 @@
-"""The environment of a trial, for ``environment.json``: versions, device and threads."""
+"""The environment of a trial, for ``environment.json``: versions, device, threads and variables."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from typing import Any
 
 import torch
 
+from dropbench.harness.variables import recorded_variables
+
 LIBRARIES = ("dropbench", "torch", "torchvision", "timm", "transformers", "accelerate", "mmdet", "fairseq", "numpy")
 
 
 def environment(device: torch.device) -> dict[str, Any]:
-    """Return the versions of Python and the libraries, the machine, the device and the number of threads."""
+    """Return the versions of Python and the libraries, the machine, the device, threads and variables."""
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -27,6 +29,7 @@ def environment(device: torch.device) -> dict[str, Any]:
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else processor(),
         "threads": torch.get_num_threads(),
         "cores": len(os.sched_getaffinity(0)),
+        "variables": recorded_variables(),
         "commit": commit(),
     }
 

@@ -11,6 +11,7 @@ from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass
 
 from dropbench.harness.errors import Diverged
+from dropbench.harness.source import code_digest
 from dropbench.harness.training import checkpoint
 
 
@@ -80,3 +81,27 @@ class SelectedWeights:
     def load(self, state: TrainState) -> dict[str, Any]:
         """Return the selected weights; raises Diverged if there are none and Damaged if their file is."""
         return checkpoint.load_weights(self.folder, state.selected_step())
+
+
+@dataclass(config=ConfigDict(extra="forbid"))
+class History:
+    """The code and the generators that trained a run so far.
+
+    Attributes:
+        codes: states of the code: the first step and the digest of each.
+        draws_on_device: whether steps drew from a GPU's generator.
+    """
+
+    codes: list[tuple[int, str]] = field(default_factory=list)
+    draws_on_device: bool = False
+
+    def add_code(self, step: int) -> str | None:
+        """Add the code of this process from `step` on; return a note for readers of the results if there is other."""
+        if not self.codes or self.codes[-1][1] != code_digest():
+            self.codes.append((step, code_digest()))
+        texts = ", ".join(f"{digest} from step {start}" for start, digest in self.codes)
+        return f"trained by several states of the code: {texts}" if len(self.codes) > 1 else None
+
+
+EARLIER = History([(0, "an earlier version")])
+"""The history of checkpoints that have none."""

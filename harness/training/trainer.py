@@ -14,23 +14,21 @@ from accelerate.state import AcceleratorState, GradientState
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from dropbench.harness.attention.backends import used_backends
 from dropbench.harness.errors import Diverged, InputError, Interrupted
 from dropbench.harness.models.sites import set_progress
 from dropbench.harness.regularizers.auxiliary_loss import modules_with_aux_loss, with_penalty
 from dropbench.harness.runs.run_directory import RunDirectory
-from dropbench.harness.seeding import derive, seed_all
+from dropbench.harness.seeding import derive, has_drawn, seed_all
 from dropbench.harness.settings import Settings
 from dropbench.harness.training import checkpoint, tracking
+from dropbench.harness.training.computation import run_environment
 from dropbench.harness.training.data_loading import SplitBatches, StepBatches, prefetch
-from dropbench.harness.training.environment import environment
 from dropbench.harness.training.processes import Processes
 from dropbench.harness.training.regularization import bind_trial, check_objective, drop_nothing, regularized_loss
-from dropbench.harness.training.train_state import SelectedWeights, TrainState
+from dropbench.harness.training.train_state import EARLIER, History, SelectedWeights, TrainState
 from dropbench.harness.trials.alignment import FINETUNE, num_mc_samples, validate_alignment
 from dropbench.harness.trials.metric import require_numbers
 from dropbench.harness.trials.optimization import clip_gradients, divide_gradients, learning_rate, set_rate
-from dropbench.harness.trials.recipe_diff import recipe_diff
 from dropbench.harness.trials.task import Split, Task
 
 
@@ -84,6 +82,7 @@ class Trainer(Processes):
         self.weights = SelectedWeights(self.checkpoints, recipe.average_last, writes=self.accelerator.is_main_process)
         self.loss_sum = torch.zeros((), dtype=torch.float64, device=self.accelerator.device)
         self.saved_at = time.monotonic()
+        self.history = History()
 
     def train_phase(self) -> None:
         """Train from the current step to the end of the phase."""
@@ -140,6 +139,7 @@ class Trainer(Processes):
                 loss = loss * terms[micro] / divide_loss
             self.accelerator.backward(loss)
             total += loss.detach()
+            self.history.draws_on_device |= has_drawn(self.accelerator.device)
         if self.averages_gradients:
             self.average_gradients(self.raw_model)
         if divide_grads != 1.0:
@@ -232,6 +232,9 @@ class Trainer(Processes):
                 drop_nothing(self.raw_model)
             self.event("resume", step=self.state.step)
             self.log(f"resumed at step {self.state.step} of {self.last_step}")
+        if (code := self.history.add_code(self.state.step)) is not None:
+            self.task.notes.append(code)
+            self.log(f"note: {code}")
         return resumed
 
     def load(self, saved: Mapping[str, Any]) -> None:
@@ -241,6 +244,7 @@ class Trainer(Processes):
             raise ValueError(f"step {self.state.step} of {self.last_step}, loss {saved['loss_sum']}")
         checkpoint.load_parts(saved, self.stateful_parts())
         self.loss_sum.copy_(saved["loss_sum"])
+        self.history = History(**saved.get("history", asdict(EARLIER)))
         self.weights.checkpointed = [(selected, list(averaged)) for selected, averaged in saved["saved_weights"]]
 
     def save(self) -> None:
@@ -256,6 +260,7 @@ class Trainer(Processes):
                 "selected": state.selected,
                 "saved_weights": weights.checkpointed,
                 "loss_sum": self.loss_sum,
+                "history": asdict(self.history),
                 "progress": asdict(state),
                 **{name: part.state_dict() for name, part in self.stateful_parts().items()},
             }
@@ -271,10 +276,8 @@ class Trainer(Processes):
     def describe(self) -> None:
         """Write ``environment.json``; the backends that were used are known after the first steps."""
         if self.accelerator.is_main_process:
-            kernels = {"backend": self.settings.backend, "backends": used_backends(), "compile": self.settings.compile}
-            notes = {"notes": self.task.notes, "deviations": recipe_diff(type(self.task), self.task.trial)}
-            content = {**environment(self.accelerator.device), **kernels, "sites": self.sites, **notes}
-            self.directory.write("environment.json", content)
+            run = self.task, self.settings, self.raw_model, self.accelerator, self.history, self.sites
+            self.directory.write("environment.json", run_environment(*run))
 
     def eval_model(self) -> nn.Module:
         """Return the model that is evaluated: the averaged one if the recipe averages weights."""

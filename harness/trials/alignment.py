@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 
 from dropbench.harness.errors import InputError
+from dropbench.harness.regularizers import BASELINES
 from dropbench.harness.regularizers.spec import RegularizerSpec
 from dropbench.harness.trials.trial import Trial
 
@@ -33,7 +34,7 @@ def validate_alignment(align: str, regularizer: RegularizerSpec) -> str:
             f"align '{align}': expected none, finetune, or monte-carlo-<draws> such as monte-carlo-2000"
             f" (at most {MAX_DRAWS:,} draws)"
         )
-    if align == "none" or regularizer.name == "none":
+    if align == "none" or regularizer.name in BASELINES:
         return "none"
     built = regularizer.build()
     if built.acts_in_evaluation:

@@ -14,6 +14,11 @@ BACKBONE = "backbone."
 """The prefix of a backbone's parameters, in every model that has one."""
 
 
+def has_backbone(model: nn.Module) -> bool:
+    """Return whether a model has parameters of a backbone, which `backbone_lr` is for."""
+    return any(name.startswith(BACKBONE) for name, _ in model.named_parameters())
+
+
 def build_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
     """Return the recipe's optimizer; vectors (biases, norms) and position embeddings have no weight decay.
 

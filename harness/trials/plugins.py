@@ -28,6 +28,7 @@ from dropbench.harness.regularizers import REGULARIZERS
 from dropbench.harness.regularizers.schedules import SCHEDULES
 from dropbench.harness.regularizers.spec import part_names
 from dropbench.harness.settings import Settings
+from dropbench.harness.trials.overrides import checked_overrides
 from dropbench.harness.trials.result_versions import with_current_versions
 from dropbench.harness.trials.task import TASKS, spec_of
 from dropbench.harness.trials.trial import Trial, TrialRequest
@@ -83,18 +84,20 @@ def package_digest(module: str) -> str:
 
 
 def make_trials(request: TrialRequest, seeds: Iterable[int], settings: Settings) -> list[Trial]:
-    """Return one trial per seed, with the digests of plug-ins, which the `trial_for` of a user's task may leave out.
+    """Return one trial per seed, with what the `trial_for` of a user's task may leave out: digests and types.
 
     Raises:
-        InputError: fields or data do not fit.
+        InputError: fields or data do not fit, or a recipe key is not read.
     """
     first, *others = seeds
     trial = spec_of(request.task).trial_for(request.model_copy(update={"seed": first}), settings)
     parts = [("task", trial.task), ("data", trial.data.name), ("model", trial.model), ("schedule", trial.schedule)]
     parts += [("regularizer", name) for name in part_names(trial.regularizer.name)]
     entries = ((REGISTRIES[key], name) for key, name in parts if name in REGISTRIES.get(key, ()))
-    digests = plugin_digests(*entries)
-    trial = with_current_versions(trial.model_copy(update={"plugins": digests | trial.plugins}))
+    changes: dict[str, Any] = {"plugins": plugin_digests(*entries) | trial.plugins}
+    kind = spec_of(request.task).recipe_type
+    changes["overrides"] = checked_overrides(trial.overrides, kind, trial.recipe, trial.model)
+    trial = with_current_versions(trial.model_copy(update=changes))
     # Completing a recipe takes a millisecond, and the trials of a configuration differ only in their seed.
     return [trial, *(trial.model_copy(update={"seed": seed}) for seed in others)]
 

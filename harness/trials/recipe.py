@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
 
@@ -13,6 +13,11 @@ from dropbench.harness.regularizers.base import SiteKind
 from dropbench.harness.regularizers.spec import Scalar
 from dropbench.harness.trials.trial import Seed
 from dropbench.harness.validation import FiniteModel, validated
+
+MODEL_PREFIX = "model."
+"""The prefix of a model's own options among overrides."""
+FILLED_IN = ("_fingerprint", "_digest")
+"""The suffixes of keys that are filled in from the user's files."""
 
 
 class Recipe(FiniteModel):
@@ -70,6 +75,11 @@ class Recipe(FiniteModel):
         # The command line passes names separated by commas.
         return tuple(value.split(",")) if isinstance(value, str) else value
 
+    @field_validator("kinds")
+    @classmethod
+    def _in_order(cls, kinds: tuple[SiteKind, ...] | None) -> tuple[SiteKind, ...] | None:
+        return kinds and tuple(kind for kind in get_args(SiteKind) if kind in kinds)
+
     @field_validator("model")
     @classmethod
     def _bounded(cls, options: dict[str, Scalar]) -> dict[str, Scalar]:
@@ -91,6 +101,24 @@ class Recipe(FiniteModel):
             raise ValueError(f"accumulate={self.accumulate} does not divide batch_size={self.batch_size}")
         return self
 
+    def unread(self, model: Mapping[str, Any]) -> dict[str, str]:
+        """Return the keys that no trial with this recipe reads, or a user may not set, each with the reason.
+
+        A subclass adds its own. An override of such a key is refused: it would train the same weights as another trial.
+
+        Args:
+            model: the registered facts of the model, such as `tokenizer`.
+        """
+        filled_in = (key for key in type(self).model_fields if key.endswith(FILLED_IN))
+        optimizer = ("beta1", "beta2") if self.optimizer == "sgd" else ("momentum",)
+        decay = () if self.lr_schedule in ("cosine", "linear") else ("min_lr", "lr_decay_steps")
+        return {
+            **dict.fromkeys(filled_in, "it is filled in"),
+            **dict.fromkeys(optimizer, f"not read with optimizer={self.optimizer}"),
+            **dict.fromkeys(decay, f"not read with lr_schedule={self.lr_schedule}"),
+            **({} if self.warmup else {"warmup_lr": "not read without warmup"}),
+        }
+
 
 def complete_recipe(kind: type[Recipe], layers: Sequence[Mapping[str, Any]]) -> Recipe:
     """Merge mappings into a recipe; later layers take precedence.
@@ -107,8 +135,8 @@ def complete_recipe(kind: type[Recipe], layers: Sequence[Mapping[str, Any]]) -> 
         for key, value in layer.items():
             if key == "model" and isinstance(value, Mapping):
                 model.update(value)
-            elif key.startswith("model."):
-                model[key.removeprefix("model.")] = value
+            elif key.startswith(MODEL_PREFIX):
+                model[key.removeprefix(MODEL_PREFIX)] = value
             else:
                 values[key] = value
         for given, other in (("steps", "epochs"), ("epochs", "steps")):

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dropbench.harness.trials.recipe import FILLED_IN
 from dropbench.harness.trials.task import Task
 from dropbench.harness.trials.trial import Trial, TrialRequest
 
-FILLED_IN = "_fingerprint"
-"""The suffix of keys that are filled in from the user's files."""
 PAPER = "paper"
 """The preset that has the published recipe."""
 

@@ -8,7 +8,9 @@ class attribute `result_version`, a model in ``catalog.yaml`` or where it is reg
 
 from __future__ import annotations
 
-from dropbench.harness.errors import InputError
+from contextlib import suppress
+
+from dropbench.harness.errors import ENQUEUE_AGAIN, InputError
 from dropbench.harness.models.catalog import MODELS
 from dropbench.harness.regularizers.spec import class_of, part_names
 from dropbench.harness.trials.task import spec_of
@@ -20,9 +22,12 @@ ENGINE = 1
 
 def current_versions(trial: Trial) -> dict[str, int]:
     """Return the result version of every item that a trial uses, by item: ``engine``, ``regularizer dropkey``."""
+    return {item: item_version(item) for item in _items(trial)}
+
+
+def _items(trial: Trial) -> tuple[str, ...]:
     regularizers = (f"regularizer {name}" for name in part_names(trial.regularizer.name) if name != "none")
-    items = ("engine", f"task {trial.task}", f"model {trial.model}", *regularizers)
-    return {item: item_version(item) for item in items}
+    return ("engine", f"task {trial.task}", f"model {trial.model}", *regularizers)
 
 
 def item_version(item: str) -> int:
@@ -50,14 +55,25 @@ def with_current_versions(trial: Trial) -> Trial:
 def check_versions(trial: Trial) -> None:
     """Raise InputError if a trial was requested with other result versions than the current ones."""
     if note := version_note(trial, "requested"):
-        raise InputError(f"{note}: enqueue it again, as another trial")
+        raise InputError(f"{note}: {ENQUEUE_AGAIN}")
 
 
 def version_note(trial: Trial, verb: str = "trained") -> str | None:
     """Return ``trained with result version 1 of regularizer dropkey; version 2 is current``, or None if all agree."""
-    differing = [
-        f"{verb} with result version {trial.result_versions.get(item, 1)} of {item}; version {version} is current"
-        for item, version in current_versions(trial).items()
-        if version != trial.result_versions.get(item, 1)
-    ]
-    return ", ".join(differing) or None
+    return ", ".join(version_notes(trial, verb).values()) or None
+
+
+def version_notes(trial: Trial, verb: str = "trained") -> dict[str, str]:
+    """Return a note as of `version_note` for each item whose result version is not the current one.
+
+    Items that are not registered here, such as those of a plug-in, are left out.
+    """
+    notes = {}
+    for item in _items(trial):
+        if item == f"model {trial.model}" and trial.model not in MODELS:
+            continue
+        with suppress(InputError):
+            version, own = item_version(item), trial.result_versions.get(item, 1)
+            if version != own:
+                notes[item] = f"{verb} with result version {own} of {item}; version {version} is current"
+    return notes

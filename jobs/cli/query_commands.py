@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -11,7 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from dropbench.db.cli.completion import complete_filter
-from dropbench.db.cli.output import Json, Output, RowsFormat, With, checked_format, emit, print_rows, split
+from dropbench.db.cli.output import (
+    Json,
+    Output,
+    RowsFormat,
+    With,
+    checked_format,
+    emit,
+    note_missing_database,
+    print_rows,
+    split,
+)
 from dropbench.harness.cli.completion import Item, complete_metric, complete_run
 from dropbench.harness.cli.examples import examples
 from dropbench.harness.errors import InputError
@@ -24,6 +35,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
+
+SUFFIXES = (".db", ".sqlite")
+"""How the names of databases end that need not exist: a missing one is an error."""
 
 CompareFormat = Literal["table", "json", "md", "csv", "tex", "parquet", "png", "svg"]
 Words = Annotated[
@@ -113,6 +127,7 @@ def results(
     below = ["submitted, running: at the last `dropbench status` on the machine with their run directories"] * dated
     below += machines
     print_rows(rows, kind, output, lambda: replace(results_table(rows), below=below), empty)
+    note_missing_database(settings)
 
 
 def _complete_side(incomplete: str) -> list[Item]:
@@ -196,11 +211,12 @@ def _compare(
     settings = Settings.from_environment()
     with opened_results(settings, beside) as store, reading(store.engine) as connection:
         machines = describe(store, settings.runs)
-        with _open_side(old.split(), connection) as old_side, _open_side(new.split(), connection) as new_side:
+        with _open_side(_words(old), connection) as old_side, _open_side(_words(new), connection) as new_side:
             rows = compare_sides(*read_sides((old_side, new_side), split(metric)))[:limit]
     table = comparison_table(rows)
     table.below = [*table.below, *machines]
     print_rows(rows, kind, output, lambda: table, "no results on either side")
+    note_missing_database(settings)
 
 
 def _rank(
@@ -231,6 +247,7 @@ def _rank(
         emit(to_json(asdict(ranking)), output)
     else:
         print_rows(ranking.rows, kind, output, lambda: ranking_table(ranking), "no results to rank")
+    note_missing_database(settings)
 
 
 @contextlib.contextmanager
@@ -245,6 +262,18 @@ def _open_side(words: Sequence[str], connection: Connection) -> Iterator[tuple[C
         yield connection, words
 
 
+def _words(side: str) -> list[str]:
+    """Return the words of a side, of which the first may be the path of a database, with spaces in it."""
+    parts = side.split(" ")
+    for count in range(len(parts), 0, -1):
+        if _is_file(path := " ".join(parts[:count])):
+            return [path, *" ".join(parts[count:]).split()]
+    return [side] if Path(side).suffix in SUFFIXES else side.split()
+
+
+def _is_file(path: str) -> bool:
+    return os.path.isfile(path)  # noqa: PTH113 - unlike Path's, it takes names of any length
+
+
 def _is_source(word: str) -> bool:
-    path = Path(word)
-    return "://" in word or path.is_file() or path.suffix in (".db", ".sqlite")
+    return "://" in word or _is_file(word) or Path(word).suffix in SUFFIXES

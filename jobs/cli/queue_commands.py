@@ -7,6 +7,7 @@ import json
 import shutil
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
 from io import TextIOWrapper
@@ -155,6 +156,7 @@ def cancel(words: Filter, as_json: Json = False) -> None:
 @app.command(epilog=examples("retry failed", "retry dropkey/table1 not cancelled"))
 def retry(words: Filter, as_json: Json = False) -> None:
     """Requeue failed and cancelled trials; each resumes from its last checkpoint."""
+    from dropbench.jobs.queue.operations import outdated
     from dropbench.jobs.queue.operations import retry as retry_trials
     from dropbench.jobs.queue.reconcile import collect
     from dropbench.jobs.queue.status import explain_no_match
@@ -162,12 +164,16 @@ def retry(words: Filter, as_json: Json = False) -> None:
     with _open_store() as (store, settings):
         collect(store, settings)
         ids = store.find(" ".join(words))
+        stale = outdated(store, ids)
         requeued = retry_trials(store, settings, ids)
         if as_json:
-            typer.echo(json.dumps({"requeued": requeued}))
+            typer.echo(json.dumps({"requeued": requeued, "outdated": stale}))
             return
+        for note, count in Counter(stale.values()).items():
+            typer.echo(f"Not requeued: {count_of(count, 'trial')} {note}: enqueue them again.", err=True)
         if not requeued:
-            typer.echo(explain_no_match(store, ids, words, "failed or cancelled"))
+            if not stale:
+                typer.echo(explain_no_match(store, ids, words, "failed or cancelled"))
             return
     typer.echo(f"Requeued {count_of(len(requeued), 'trial')}: {RUN_THEM}.")
 

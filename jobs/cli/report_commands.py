@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from dropbench.db.cli.output import Json, Output, With, emit, show_suite_table
+from dropbench.db.cli.output import Json, Output, With, emit, note_missing_database, show_suite_table
 from dropbench.harness.cli.completion import complete_suite
 from dropbench.harness.cli.examples import examples
 from dropbench.harness.errors import InputError, count_of
@@ -90,6 +90,7 @@ def report(
             view = _with_floors(view, table.cells, store, settings)
         _emit(view, kind, output, store, settings)
     typer.echo("".join(f"{plain(note)}\n" for note in table.notes), nl=False, err=True)
+    note_missing_database(settings)
 
 
 def _emit(view: View, kind: ReportFormat, output: Path | None, store: Store, settings: Settings) -> None:

@@ -72,7 +72,7 @@ def run(
         if summary.interrupted:
             done, command = len(summary.in_states("succeeded")), shlex.join(["dropbench", *sys.argv[1:]])
             typer.echo(f"Stopped: {done} of {trials} done. Resume with `{command}`", err=True)
-            raise typer.Exit(130)
+            raise typer.Exit(128 + summary.interrupted)
         if not summary.trained:
             skipped = f" or skipped ({count})" if (count := len(summary.in_states("skipped"))) else ""
             typer.echo(f"nothing to train: {trials} already done{skipped}", err=True)
@@ -265,6 +265,8 @@ def submit(
             else:
                 with _only_json(as_json):
                     done = submit_trials(store, settings, group, plan)
+                for note in done.notes:
+                    typer.echo(note, err=True)
                 text = done.render()
                 listed.append(done.to_json())
             if not as_json:

@@ -12,6 +12,7 @@ from dropbench.harness.errors import InputError, UnsuitableError
 from dropbench.harness.runs.run_directory import BY_THE_USER, CANCELLED, RunDirectory, Runs
 from dropbench.harness.settings import Settings
 from dropbench.harness.suites.request import Request, write_request
+from dropbench.harness.trials.result_versions import version_note
 from dropbench.harness.trials.task import TASKS
 from dropbench.harness.trials.trial import Trial
 from dropbench.jobs.queue.reconcile import ACTIVE, collect, import_results
@@ -20,6 +21,7 @@ from dropbench.jobs.submission.submission import job_name, revoke
 from dropbench.jobs.worker import slots
 from dropbench.jobs.worker.retry import EXHAUSTED
 from dropbench.tasks.data.check import require_readable
+from dropbench.tasks.weights import require_fitting_weights
 
 
 @dataclass
@@ -80,6 +82,7 @@ def _check_new(store: Store, settings: Settings, trials: Sequence[Trial], *, ski
         try:
             TASKS.get(trial.task).check(trial)
             require_readable(trial, settings)
+            require_fitting_weights(trial, settings)
         except UnsuitableError as error:
             if not skips:
                 raise
@@ -95,11 +98,22 @@ def requeue_exhausted(store: Store, ids: Sequence[str]) -> list[str]:
 
 
 def retry(store: Store, settings: Settings, ids: Iterable[str]) -> list[str]:
-    """Requeue failed and cancelled trials, which resume from their checkpoints; return their ids."""
+    """Requeue failed and cancelled trials, which resume from their checkpoints; return their ids.
+
+    Those that `outdated` returns are left as they are.
+    """
     ended = [id for id, row in store.states(list(ids)).items() if row.state in ("failed", "cancelled")]
+    stale = outdated(store, ended)
+    ended = [id for id in ended if id not in stale]
     for id in ended:
         _withdraw_cancellation(Runs(settings.runs)[id])
     return store.set_states(dict.fromkeys(ended, ("queued", None)), only_from={"failed", "cancelled"})
+
+
+def outdated(store: Store, ids: Iterable[str]) -> dict[str, str]:
+    """Return by id why failed and cancelled trials would fail again: they were made with other result versions."""
+    ended = [id for id, row in store.states(list(ids)).items() if row.state in ("failed", "cancelled")]
+    return {id: note for id, trial in store.trials(ended).items() if (note := version_note(trial, "requested"))}
 
 
 def cancel(store: Store, settings: Settings, ids: Iterable[str], reason: str = BY_THE_USER) -> Cancelled:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from dropbench.harness.settings import Settings
 from dropbench.harness.suites.cell import Cell, SuiteOptions
 from dropbench.harness.suites.request import Heading, Request, RequestedCandidate, RequestedCell, digest
 from dropbench.harness.suites.schema import Axis
-from dropbench.harness.suites.search_space import Params
+from dropbench.harness.suites.search_space import RECIPE_PREFIX, Params
 from dropbench.harness.trials.metric import Metric, MetricName
 from dropbench.harness.trials.recipe import ResolvedRecipe
 from dropbench.harness.trials.recipe_diff import PAPER, Change, changes
@@ -88,6 +88,7 @@ def request_configuration(task: str | None, options: SuiteOptions, settings: Set
         seeds=options.seeds or (0,),
     )  # fmt: skip
     trials = cell.trials(settings)
+    _require_read(options, trials)
     made = Request(
         suite=Heading(title=request.task),
         preset=options.preset,
@@ -141,6 +142,8 @@ def make_request(suite: Suite, options: SuiteOptions, cells: Sequence[tuple[Cell
     """Return the request of some cells of a suite with their candidates; errors as in `request_suite`."""
     cells = list(_distinct(cells))
     trials = {trial.id: trial for _, candidates in cells for _, own in candidates for trial in own}
+    if all(candidates for _, candidates in cells):
+        _require_read(options, trials.values())
     has_paper = PAPER in suite.presets
     published = suite.cells(SuiteOptions(preset=PAPER)) if has_paper else ()
     recipes = {(cell.row, cell.column): cell.request for cell in published}
@@ -158,6 +161,15 @@ def make_request(suite: Suite, options: SuiteOptions, cells: Sequence[tuple[Cell
         cells=tuple(_requested_cell(cell, own, recipes.get((cell.row, cell.column))) for cell, own in cells),
     )
     return Requested(request, trials)
+
+
+def _require_read(options: SuiteOptions, trials: Collection[Trial]) -> None:
+    """Raise InputError for a recipe key that the user sets or sweeps, and none of the trials reads."""
+    swept = (key.removeprefix(RECIPE_PREFIX) for key in options.sweep or () if key.startswith(RECIPE_PREFIX))
+    read = {key for trial in trials for key in trial.overrides}
+    for key in (*options.overrides, *swept):
+        if trials and key not in read:
+            raise InputError(f"recipe: {key}: no trial of this request reads it: remove it")
 
 
 def _distinct(cells: Iterable[tuple[Cell, Candidates]]) -> Iterator[tuple[Cell, Candidates]]:
@@ -211,9 +223,11 @@ def _conditions(
 ) -> dict[str, dict[str, str]]:
     """Return what determines how the trials are trained, apart from what the options select."""
     preset = suite.presets[options.preset].model_dump(mode="json", exclude={"seeds", "data"})
+    trials = [*trials]
+    typed = {key: value for trial in trials for key, value in trial.overrides.items()}
     found: dict[str, dict[str, str]] = {
         "option": {
-            "set": ", ".join(f"{key}={value}" for key, value in options.overrides.items()),
+            "set": ", ".join(f"{key}={typed.get(key, value)}" for key, value in options.overrides.items()),
             "weights": options.weights or "",
             "sweep": digest(options.model_dump(mode="json", include={"sweep"})) if options.sweep is not None else "",
             "search": digest(options.model_dump(mode="json", include={"search"})) if options.search else "",

@@ -9,16 +9,20 @@ import contextlib
 import math
 import os
 import signal
+import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from socket import gethostname
 
 from dropbench.db.store.store import Store, SubmissionRow, TrialRow
 from dropbench.db.tuning.select import is_pruned
-from dropbench.harness.errors import count_of
+from dropbench.harness.cli.streams import discard_closed_output, output_is_closed
+from dropbench.harness.errors import ENQUEUE_AGAIN, count_of
+from dropbench.harness.runs.run_directory import Runs
 from dropbench.harness.settings import Settings
+from dropbench.harness.source import at_start
 from dropbench.harness.suites.request import Request
 from dropbench.harness.trials.trial import FINAL_STATES, Trial
 from dropbench.jobs.queue.operations import requeue_exhausted
@@ -48,13 +52,13 @@ class RunSummary:
         rows: the trials, as the database has them now.
         request: the request, as it was stored.
         trained: number of trials that were not done before.
-        interrupted: whether Ctrl-C ended the run.
+        interrupted: the signal that ended the run: SIGINT, SIGTERM, or SIGPIPE if its output was closed; else None.
     """
 
     rows: dict[str, TrialRow]
     request: Request
     trained: int = 0
-    interrupted: bool = False
+    interrupted: signal.Signals | None = None
 
     def in_states(self, *states: str) -> list[TrialRow]:
         """Return the rows in these states."""
@@ -71,8 +75,14 @@ class RunSummary:
             more = f" and {len(ids) - 1} more" if len(ids) > 1 else ""
             lines.append(f"{ids[0]}{more} {cause}; see `dropbench logs {ids[0]}`")
         lost = f"{len(rows)} of {count_of(len(self.rows), 'trial')} failed or cancelled"
-        retry = f"dropbench retry {self.request.suite.name or 'failed'}"
-        return [*lines, f"{lost}: run `{retry}`, then this command again."] if rows else []
+        # A trial of changed code, data, weights or plug-ins fails again; this command requests another in its place.
+        retry = "" if all(ENQUEUE_AGAIN in (row.reason or "") for row in rows) else self.request.suite.name or "failed"
+        first = f"run `dropbench retry {retry}`, then" if retry else "run"
+        return [*lines, f"{lost}: {first} this command again."] if rows else []
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM has asked this process to end."""
 
 
 def run(
@@ -86,16 +96,37 @@ def run(
 ) -> RunSummary:
     """Run the trials of a request to their end on this machine; request those of its searches as results come in.
 
-    Trials in `left_out` are part of the request, and are not run.
+    Trials in `left_out` are part of the request, and are not run. After Ctrl-C or SIGTERM, or when the output
+    is closed, the workers of this process write checkpoints and end.
 
     Raises:
-        InputError: the database or the runs folder cannot be written; running workers continue.
+        InputError: the database or the runs folder cannot be written, or the package has changed on disk; running
+            workers continue.
     """
+    at_start()
     searches = Searches(store, settings, requested, left_out)
-    if plan.executor == "debug":
-        return _run(store, settings, searches, plan, bar)
-    with local_workers(settings, plan) as workers:
-        return _run(store, settings, searches, replace(plan, workers=workers), bar)
+    with _interrupted_by_sigterm():
+        if plan.executor == "debug":
+            return _run(store, settings, searches, plan, bar)
+        with local_workers(settings, plan) as workers:
+            return _run(store, settings, searches, replace(plan, workers=workers), bar)
+
+
+@contextlib.contextmanager
+def _interrupted_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM act as Ctrl-C. Otherwise it would end this process alone, and the workers would go on unseen."""
+
+    def terminate(*_: object) -> None:
+        raise Terminated
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, handler)
 
 
 def _run(store: Store, settings: Settings, searches: Searches, plan: Plan, bar: type[ProgressBar]) -> RunSummary:
@@ -116,14 +147,14 @@ def _run(store: Store, settings: Settings, searches: Searches, plan: Plan, bar: 
         slots.check_writable(settings.runs)
         with bar(settings.runs, trials, done, bars=plan.executor != "debug") as progress:
             workers = min(1 if plan.executor == "debug" else plan.parallel, summary.trained)
-            progress.start(workers, len(summary.in_states("skipped")))
             try:
+                progress.start(workers, len(summary.in_states("skipped")))
                 _run_until_done(store, settings, trials, plan, progress, searches)
                 # Idle workers exit, so that no submission of this process is open when it ends.
                 _wait(settings, [row for row in store.open_submissions() if _is_mine(row)], DRAIN_S)
                 collect(store, settings)
-            except KeyboardInterrupt:
-                summary.interrupted = True
+            except (KeyboardInterrupt, BrokenPipeError) as error:
+                summary.interrupted = _signal_of(error)
                 submissions = _request_stop(store, list(trials))
                 with contextlib.suppress(KeyboardInterrupt):
                     progress.print_line("Stopping: workers are writing checkpoints (Ctrl-C again: do not wait).")
@@ -134,10 +165,21 @@ def _run(store: Store, settings: Settings, searches: Searches, plan: Plan, bar: 
     return summary
 
 
+def _signal_of(error: BaseException) -> signal.Signals:
+    """Return the signal by which a program that does not handle it would end."""
+    if isinstance(error, BrokenPipeError):
+        if not output_is_closed():
+            raise error
+        discard_closed_output()
+        return signal.SIGPIPE
+    return signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT
+
+
 def _run_until_done(
     store: Store, settings: Settings, trials: dict[str, Trial], plan: Plan, progress: ProgressBar, searches: Searches
 ) -> None:
     reported_wait = False
+    reported = set[tuple[str, int]]()
     while True:
         start, used_before = time.monotonic(), time.process_time()
         collect(store, settings)
@@ -146,16 +188,50 @@ def _run_until_done(
             progress.add(new, searches.remaining)
         rows = store.states(list(trials))
         progress.update(rows)
+        for line in _describe_others(store, rows, reported):
+            progress.print_line(line)
         open_states = {row.state for row in rows.values()} - FINAL_STATES
         if not open_states:
             return
-        if dispatch(store, settings, [id for id, row in rows.items() if row.state == "queued"], plan) is None:
+        done = dispatch(store, settings, [id for id, row in rows.items() if row.state == "queued"], plan)
+        for note in done.notes() if done is not None else ():
+            progress.print_line(note)
+        if done is None:
             if open_states == {"queued"} and not reported_wait:
-                progress.print_line(f"Waiting: workers of other command lines use all worker slots ({plan.parallel}).")
+                full = f"workers of other command lines use all worker slots ({plan.parallel})"
+                progress.print_line(f"Waiting: {_describe_unknown(settings, rows) or full}.")
                 reported_wait = True
             used = time.process_time() - used_before
             interval = max(POLL_INTERVAL_S, used / MAX_POLL_SHARE, time.monotonic() - start)
             _wait_for_news(store, settings, interval)
+
+
+def _describe_others(store: Store, rows: Mapping[str, TrialRow], reported: set[tuple[str, int]]) -> Iterator[str]:
+    """Yield a line for each other process whose workers run some of the trials, and add it to `reported`."""
+    active: dict[str | None, list[str]] = {}
+    for id, row in rows.items():
+        if row.state in ("submitted", "running"):
+            active.setdefault(row.submission_id, []).append(id)
+    for submission in store.open_submissions() if active else ():
+        process = submission.host, submission.pid
+        if submission.id not in active or _is_mine(submission) or process in reported:
+            continue
+        reported.add(process)
+        whose = "the worker of a command that has ended" if _is_orphaned(submission) else f"process {submission.pid}"
+        whose = f"SLURM job {submission.job_id}" if submission.executor == "slurm" else whose
+        started = f"{submission.username} on {submission.host}, {submission.created_at[:16].replace('T', ' ')} UTC"
+        ids = active[submission.id]
+        names = ", ".join(ids[:3]) + ", …" * (len(ids) > 3)
+        yield f"Waiting for {count_of(len(ids), 'trial')} that others train ({names}): {whose}, started by {started}"
+
+
+def _describe_unknown(settings: Settings, rows: Mapping[str, TrialRow]) -> str:
+    """Return which process runs one of the queued trials: of a command with another database; "" if none does."""
+    for directory in (Runs(settings.runs)[id] for id, row in rows.items() if row.state == "queued"):
+        if directory.path.exists() and directory.locked() and (attempts := directory.attempts()):
+            worker = f"process {attempts[-1]['pid']} on {attempts[-1]['host']}"
+            return f"{worker}, which is of a command with another database, trains {directory.id}"
+    return ""
 
 
 def _wait_for_news(store: Store, settings: Settings, interval: float) -> None:
@@ -170,7 +246,7 @@ def _wait_for_news(store: Store, settings: Settings, interval: float) -> None:
 
 def _request_stop(store: Store, ids: Sequence[str]) -> list[SubmissionRow]:
     """Ask the workers of this process, and orphaned workers of these trials, to stop; defer Ctrl-C meanwhile."""
-    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    handlers = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         used = {row.submission_id for row in store.states(ids).values()}
         rows = store.open_submissions()
@@ -178,7 +254,8 @@ def _request_stop(store: Store, ids: Sequence[str]) -> list[SubmissionRow]:
         for row in submissions:
             (Path(row.folder) / STOP_FILE).touch()
     finally:
-        signal.signal(signal.SIGINT, handler)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
     return submissions
 
 

@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING
 
 from dropbench.db.store.rows import chunks
 from dropbench.db.store.store import BULK, Store, SubmissionRow
-from dropbench.harness.errors import InputError
+from dropbench.harness.errors import InputError, count_of
 from dropbench.harness.files import synced_together
 from dropbench.harness.runs.run_directory import RunDirectory, Runs
 from dropbench.harness.settings import Settings
+from dropbench.harness.source import code_digest, require_unchanged
 from dropbench.jobs.submission.local import LocalWorkers, run_debug
 from dropbench.jobs.submission.submission import job_name, revoke, write_elements
 from dropbench.jobs.worker import process_group, retry, slots
+from dropbench.jobs.worker.attempt import checkpoint_step
 from dropbench.jobs.worker.worker import Worker
 
 if TYPE_CHECKING:
@@ -64,12 +66,23 @@ class Plan:
 
 @dataclass(frozen=True)
 class Dispatched:
-    """A new submission: its id, its trials, how many workers share them, and the executor's id of its jobs."""
+    """A new submission: its id, its trials, how many workers share them, and the executor's id of its jobs.
+
+    `other_code` are those of the trials that continue from a checkpoint of other code.
+    """
 
     submission: str
     trials: list[str]
     workers: int
     job_id: str | None = None
+    other_code: tuple[str, ...] = ()
+
+    def notes(self) -> list[str]:
+        """Return a line on trials that continue from checkpoints of other code, if there are any."""
+        if not self.other_code:
+            return []
+        count = count_of(len(self.other_code), "trial")
+        return [f"{count} half trained by other code continue: see `dropbench logs {self.other_code[0]}`"]
 
 
 def dispatch(
@@ -81,7 +94,8 @@ def dispatch(
     adds those that it creates. Return None if there is nothing to start or no free slot.
 
     Raises:
-        InputError: nothing can be written, or the executor refuses; the trials stay queued.
+        InputError: nothing can be written, the executor refuses, or the package has changed on disk since this process
+            started; the trials stay queued.
     """
     max_trials = len(ids)
     if plan.executor == "slurm":
@@ -91,14 +105,18 @@ def dispatch(
     queued = _queued(store, settings, ids, max_trials)
     if not queued:
         return None
+    require_unchanged()
     slots.check_writable(settings.runs)
+    others = [id for id in queued if _has_other_code(Runs(settings.runs)[id])]
     id = uuid.uuid4().hex
     folder = slots.jobs_folder(settings.runs).absolute() / id
     submission = SubmissionRow(id=id, executor=plan.executor, folder=str(folder), host=gethostname(), pid=os.getpid())
     if plan.executor == "slurm":
-        return _start_slurm(store, settings, queued, plan, submission, set() if created is None else created)
-    start = {"local": _start_local, "debug": _start_debug}[plan.executor]
-    return start(store, settings, queued, plan, submission)
+        done = _start_slurm(store, settings, queued, plan, submission, set() if created is None else created)
+    else:
+        start = {"local": _start_local, "debug": _start_debug}[plan.executor]
+        done = start(store, settings, queued, plan, submission)
+    return done and replace(done, other_code=tuple({*others} & {*done.trials}))
 
 
 def _start_local(
@@ -214,6 +232,12 @@ def _queued(store: Store, settings: Settings, ids: Sequence[str], max_trials: in
         if len(trials) == max_trials:
             break
     return trials
+
+
+def _has_other_code(directory: RunDirectory) -> bool:
+    """Return whether a trial has a checkpoint of other code than this."""
+    attempts = directory.attempts() if checkpoint_step(directory) else []
+    return bool(attempts) and attempts[-1].get("code") != code_digest()
 
 
 def _is_locked(store: Store, settings: Settings, id: str) -> bool:

@@ -94,7 +94,7 @@ def run_debug(worker: Worker) -> None:
         worker()
     except Exception as error:
         # The trial's error: its attempt has recorded it.
-        if not sys.stdin.isatty():
+        if not sys.stdin.isatty() or isinstance(error, BrokenPipeError):
             raise
         print(error)
         pdb.post_mortem(error.__traceback__)

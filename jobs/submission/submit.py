@@ -29,6 +29,7 @@ class Submitted:
         workers: number of jobs or local workers that share them.
         queued: number of trials that are still queued.
         refusal: why the cluster accepted no more jobs, or None.
+        notes: lines on trials that continue from checkpoints of other code.
     """
 
     plan: Plan
@@ -36,6 +37,7 @@ class Submitted:
     workers: int
     queued: int
     refusal: str | None = None
+    notes: tuple[str, ...] = ()
 
     def render(self) -> str:
         """Return a line that reports them."""
@@ -119,6 +121,7 @@ def submit(store: Store, settings: Settings, ids: Sequence[str], plan: Plan) -> 
     trials = workers = 0
     refusal: client.SubmissionRefusedError | None = None
     created: set[str] = set()
+    notes: list[str] = []
     while True:
         try:
             done = dispatch(store, settings, ids, plan, created)
@@ -135,6 +138,7 @@ def submit(store: Store, settings: Settings, ids: Sequence[str], plan: Plan) -> 
             break
         trials += len(done.trials)
         workers += done.workers
+        notes += done.notes()
         submitted = set(done.trials)
         ids = [id for id in ids if id not in submitted]
         if plan.executor == "local":
@@ -144,7 +148,7 @@ def submit(store: Store, settings: Settings, ids: Sequence[str], plan: Plan) -> 
             plan = replace(plan, max_array_size=plan.max_array_size // 2)
         if plan.throttle:  # it applies within an array
             plan = replace(plan, after=done.job_id)
-    return Submitted(plan, trials, workers, len(ids), None if refusal is None else str(refusal))
+    return Submitted(plan, trials, workers, len(ids), None if refusal is None else str(refusal), (*notes,))
 
 
 def preview(settings: Settings, ids: Sequence[str], plan: Plan) -> str:

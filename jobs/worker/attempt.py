@@ -22,6 +22,7 @@ from dropbench.harness.files import open_regular
 from dropbench.harness.runs.lease import Lease, SupersededError
 from dropbench.harness.runs.run_directory import RunDirectory
 from dropbench.harness.runs.stamps import stamped
+from dropbench.harness.source import code_digest
 from dropbench.jobs.worker import process_group, retry
 
 LOST = "worker died without reporting an error (killed, out of memory, or node down)"
@@ -62,10 +63,12 @@ class Attempt:
             "node": process_group.node_name(),
             "pid": os.getpid(),
             "waited_seconds": _waited(submitted_at, self.previous),
-            # Of all processes of the job.
-            "cpus": (threads or len(os.sched_getaffinity(0))) * int(os.environ.get("SLURM_NTASKS") or 1),
-            "gpus": len(process_group.visible_devices()) * int(os.environ.get("SLURM_JOB_NUM_NODES") or 1),
+            # Of all processes of the job; a worker of another executor is alone, even inside of an allocation.
+            "cpus": (threads or len(os.sched_getaffinity(0))) * (_number("SLURM_NTASKS") if executor == "slurm" else 1),
+            "gpus": len(process_group.visible_devices())
+            * (_number("SLURM_JOB_NUM_NODES") if executor == "slurm" else 1),
             "micro_batch_splits": retry.pieces(self.previous),
+            "code": code_digest(),
             "started_at": utc_now_iso(),
             **dict.fromkeys(("ended_at", "device", "cpu_seconds", "gpu_seconds", "peak_memory_bytes", "steps_done")),
             "message": None,
@@ -101,6 +104,12 @@ class Attempt:
         else:
             state = "out_of_memory" if _is_out_of_memory(error) else "failed"
             self.finish(state, _one_line(error), "\n".join(lines[-_MESSAGE_LINES:]))
+
+
+def _number(variable: str) -> int:
+    """Return the value of a variable of SLURM; 1 if it is not set, or no number."""
+    text = os.environ.get(variable, "")
+    return int(text) if text.isdecimal() else 1
 
 
 def open_log(directory: RunDirectory) -> TextIO:
@@ -223,11 +232,18 @@ def _is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
 
 
-def _accelerator() -> tuple[str, int, int]:
-    """Return the device, the number of GPUs of this process, and the peak bytes allocated on the first GPU."""
+def _accelerator() -> tuple[str | None, int, int]:
+    """Return the GPU or processor, the number of GPUs of this process, and the peak bytes allocated on the first GPU.
+
+    The first is None if nothing was computed, as torch was not imported.
+    """
     torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_available() or not torch.cuda.is_initialized():
-        return "cpu", 0, 0
+    if torch is None:
+        return None, 0, 0
+    if not torch.cuda.is_available() or not torch.cuda.is_initialized():
+        from dropbench.harness.training.environment import processor
+
+        return processor(), 0, 0
     return torch.cuda.get_device_name(0), torch.cuda.device_count(), torch.cuda.max_memory_allocated(0)
 
 

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from dropbench.harness.source import at_start
 from dropbench.jobs.worker.forked import import_libraries, run_and_exit
 
 PROCESS_NAME = "dropbench-work"
@@ -31,6 +32,7 @@ def main(arguments: Sequence[str]) -> None:
     models to import, as ``task:model``. A message is a file with the fields of a `dropbench.jobs.worker.worker.Worker`
     and the worker's environment; with it comes the worker's slot as a file descriptor, so that the slot is always held.
     """
+    at_start()
     connection = socket.socket(fileno=int(arguments[0]))
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no zombies
     if pairs := [(task, model) for task, _, model in (pair.partition(":") for pair in arguments[2:])]:

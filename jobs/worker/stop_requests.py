@@ -72,12 +72,15 @@ class StopRequests:
         return "preempted" if self.signal == PREEMPTION_SIGNAL else "interrupted", cause
 
     def forward_signal(self, keyboard: bool) -> None:
-        """Forward the signal after the checkpoint is written: Submitit's own handler requeues the job."""
+        """Forward the signal after the checkpoint is written: Submitit's own handler requeues the job.
+
+        With `keyboard`, this process is a command line, which other signals end, too.
+        """
         if keyboard and self.signal == signal.SIGINT:
             raise KeyboardInterrupt
-        handler = self.previous_handlers.get(PREEMPTION_SIGNAL)
-        if self.signal == PREEMPTION_SIGNAL and callable(handler):
-            handler(PREEMPTION_SIGNAL, None)
+        handler = self.previous_handlers.get(self.signal or 0)
+        if self.signal is not None and callable(handler) and (keyboard or self.signal == PREEMPTION_SIGNAL):
+            handler(self.signal, None)
 
     def _handle(self, number: int, frame: object) -> None:
         if number == signal.SIGINT and self.signal == number:

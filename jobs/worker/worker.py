@@ -16,12 +16,15 @@ from typing import Any
 from submitit import JobEnvironment
 from submitit.core.utils import DelayedSubmission
 
+from dropbench.harness.cli.streams import output_is_closed
 from dropbench.harness.clock import utc_now_iso
-from dropbench.harness.errors import InputError, Interrupted
+from dropbench.harness.errors import ENQUEUE_AGAIN, InputError, Interrupted
 from dropbench.harness.predictions.store import FOLDER as PREDICTIONS
 from dropbench.harness.runs.lease import Lease, SupersededError, holder
 from dropbench.harness.runs.run_directory import RunDirectory
 from dropbench.harness.settings import Settings
+from dropbench.harness.source import CodeChangedError, at_start, require_unchanged
+from dropbench.harness.variables import LAUNCHER, without_variables
 from dropbench.jobs.worker import retry, slots
 from dropbench.jobs.worker.attempt import Attempt, finalize_dead, open_log, remove_temp_files
 from dropbench.jobs.worker.forked import import_libraries, run_side_by_side
@@ -63,6 +66,7 @@ class Worker:
     kinds: list[str] = field(default_factory=list)
 
     def __call__(self) -> None:
+        at_start()
         with slots.hold(Path(self.slot_file) if self.slot_file else None) as held:
             if held:
                 self.run_trials()
@@ -75,9 +79,13 @@ class Worker:
         """Run every available trial of the list."""
         settings = Settings.from_payload(self.payload)
         job = _job_id()
-        group = ProcessGroup()
-        if self.executor == "slurm" and job is not None:
-            group = ProcessGroup.join(Path(self.folder), job, settings)
+        with without_variables(*LAUNCHER):  # inherited, they would let training wait for other processes
+            in_job = self.executor == "slurm" and job is not None
+            group = ProcessGroup.join(Path(self.folder), str(job), settings) if in_job else ProcessGroup()
+            self.run_in_group(settings, group, job)
+
+    def run_in_group(self, settings: Settings, group: ProcessGroup, job: str | None) -> None:
+        """Run the list as the first of a group of processes, or follow it."""
         with StopRequests(Path(self.folder)) as stop_requests:
             if group.rank:
                 for path, pieces in group.receive():
@@ -181,6 +189,7 @@ class Worker:
             settings = replace(settings, micro_batch_splits=attempt.record["micro_batch_splits"])
             stop_requests.watch(directory)
             try:
+                require_unchanged()
                 with _redirect_output(directory, attempt.number) if not self.terminal else contextlib.nullcontext():
                     group.broadcast((str(directory.path), settings.micro_batch_splits))
                     result = _train(directory, settings, stop_requests)
@@ -189,9 +198,17 @@ class Worker:
                 raise
             except Interrupted:
                 attempt.finish(*stop_requests.end())
+            except CodeChangedError as error:
+                attempt.finish("interrupted", str(error))
+                if self.terminal:
+                    raise
+                return False
             except BaseException as error:  # a plug-in may raise anything
                 if isinstance(error, KeyboardInterrupt) and stop_requests.signal is not None:
                     attempt.finish("interrupted", "Ctrl-C, without a checkpoint")
+                    raise
+                if self.terminal and isinstance(error, BrokenPipeError) and output_is_closed():
+                    attempt.finish("interrupted", "its output was closed, such as by `| head`")
                     raise
                 attempt.fail(error)
                 if self.terminal and sys.stdin.isatty():
@@ -224,11 +241,12 @@ def _train(directory: RunDirectory, settings: Settings, stop: Callable[[], bool]
 
     load_plugins(settings.plugins)
     trial = directory.trial()
-    digests = {package_digest(name) for name in trial.plugins if not name.endswith(".py")}
-    digests |= {hashlib.sha256(file.read_bytes()).hexdigest() for file in settings.plugins}
+    files = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in settings.plugins}
     for name, digest in trial.plugins.items():
-        if digest not in digests:
-            raise InputError(f"plug-in {name}: missing, or changed since the trial was requested: pass it by --plugin")
+        if name.endswith(".py") and digest not in files.values() and name not in files:
+            raise InputError(f"plug-in {name}: missing: pass it by `--plugin`, then `dropbench retry`")
+        if digest not in files.values() and (name.endswith(".py") or package_digest(name) != digest):
+            raise InputError(f"plug-in {name} has changed since the trial was made: restore it, or {ENQUEUE_AGAIN}")
     from dropbench.harness.training.engine import run_trial
 
     return run_trial(directory, settings, stop)

@@ -26,6 +26,8 @@ from dropbench.tasks.data.synthetic_cache import cache_folder
 
 # Part of every fingerprint. Raise it when a reader or a split rule starts to return other rows for the same files.
 RULES = 1
+OWN_RULES = 2
+"""The same for the readers of a user's own files."""
 MANY_FILES, EXAMINED_S = 10_000, 60.0
 """A process examines a set of at least `MANY_FILES` files once per `EXAMINED_S` seconds at most."""
 TIMER_NS = 2 * 10**9
@@ -47,7 +49,7 @@ class _Folder(NamedTuple):
     newest: int
 
 
-def fingerprint(folder: Path, files: Iterable[Path], *, trust_cache: bool = False) -> str:
+def fingerprint(folder: Path, files: Iterable[Path], *, trust_cache: bool = False, rules: int = RULES) -> str:
     """Return 16 hex digits from the names, the sizes and the whole content of the files.
 
     A folder among `files` (of images, say) represents every file below it. Hidden files do not count.
@@ -55,7 +57,7 @@ def fingerprint(folder: Path, files: Iterable[Path], *, trust_cache: bool = Fals
     be read.
     """
     paths = sorted(files)
-    key = _sha256(map(os.path.abspath, (folder, *paths)))[:16]
+    key = _sha256([str(rules), *map(os.path.abspath, (folder, *paths))])[:16]
     examined, value = _recent.get(key, (-EXAMINED_S, ""))
     if time.monotonic() - examined < EXAMINED_S:
         return value
@@ -73,7 +75,7 @@ def fingerprint(folder: Path, files: Iterable[Path], *, trust_cache: bool = Fals
         hashes |= {part.name: [part.stamp, content] for part, content in _hash(changed)}
     except OSError as error:
         raise InputError(f"{error.filename or folder}: {error.strerror}: cannot compute the fingerprint") from None
-    value = _sha256([f"dropbench {RULES}", *(f"{part.name} {hashes[part.name][1]}" for part in parts)])[:16]
+    value = _sha256([f"dropbench {rules}", *(f"{part.name} {hashes[part.name][1]}" for part in parts)])[:16]
     if changed or value != cache.get("fingerprint"):
         kept = {part.name: hashes[part.name] for part in parts if part.newest < settled}
         _write_cache(cache_file, {"folders": kept, "fingerprint": value})
@@ -89,6 +91,10 @@ def _sha256(lines: Iterable[str]) -> str:
 def _folders(root: Path, relative: str) -> Iterator[_Folder]:
     for path, folders, names in os.walk(str(root), onerror=_raise, followlinks=True):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in folders:
+            link = f"{path}/{name}"
+            if Path(link).is_symlink() and Path(path).resolve().is_relative_to(Path(link).resolve()):
+                raise InputError(f"{link}: a link to a folder that contains it: remove it from the data set")
         visible = sorted(name for name in names if not name.startswith("."))
         yield _examine(relative + path.removeprefix(str(root)), path, visible)
 

@@ -13,7 +13,7 @@ from dropbench.harness.errors import InputError
 from dropbench.harness.settings import Settings
 from dropbench.harness.trials.trial import SYNTHETIC
 from dropbench.tasks.data.dataset import DATASETS, LABELED, SPLIT_SEED, Dataset, Layout
-from dropbench.tasks.data.fingerprint import fingerprint
+from dropbench.tasks.data.fingerprint import OWN_RULES, RULES, fingerprint
 from dropbench.tasks.data.synthetic_cache import ensure_synthetic
 
 PACKED = (".gz", ".bz2", ".xz", ".zip", ".tar", ".tgz", ".tar.gz")
@@ -45,7 +45,8 @@ class Source:
 
     def fingerprint(self, *, trust_cache: bool = False) -> str:
         """Return hex digits that change with any byte of the files; see `dropbench.tasks.data.fingerprint`."""
-        return fingerprint(self.folder, self.files, trust_cache=trust_cache)
+        rules = OWN_RULES if self.dataset.card else RULES
+        return fingerprint(self.folder, self.files, trust_cache=trust_cache, rules=rules)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from dropbench.harness.errors import InputError
 from dropbench.harness.files import cache_folder as user_cache_folder
+from dropbench.harness.files import synced_together
 from dropbench.harness.registry import load_for
 from dropbench.harness.trials.plugins import plugin_digests
 from dropbench.harness.trials.trial import SYNTHETIC
@@ -53,7 +54,7 @@ def ensure_cached(folder: Path, write: Callable[[Path], object], what: str, wait
         if not folder.is_dir():
             with _locked(folder, waiting):
                 if not folder.is_dir():
-                    with _new_folder(folder) as temporary:
+                    with _new_folder(folder) as temporary, synced_together(temporary):
                         write(temporary)
     except OSError as error:
         reason = error.strerror or error

@@ -11,7 +11,7 @@ from mmengine.structures import InstanceData
 from torch import Tensor, nn
 from torchvision.transforms.v2 import ColorJitter
 
-from dropbench.adapters.vision.detr import DetrOptions
+from dropbench.adapters.vision.options import DetrOptions
 from dropbench.adapters.vision.qpic import load_qpic_weights
 from dropbench.harness.predictions.recorder import Recorder, shortest
 from dropbench.harness.predictions.schema import Kind

@@ -23,7 +23,7 @@ from dropbench.harness.predictions.schema import Kind
 from dropbench.harness.training.data_loading import to_device
 from dropbench.harness.trials.sample_view import Overlay, Overlays
 from dropbench.harness.trials.task import Split
-from dropbench.tasks.data.detection.coco import DetectionData
+from dropbench.tasks.data.detection.coco import DetectionData, require_size
 from dropbench.tasks.detection.base import DetectionTask
 from dropbench.tasks.detection.mmdet_pipeline import MmdetImages, scale_boxes
 from dropbench.tasks.detection.overlays import box_line
@@ -86,6 +86,8 @@ class ObjectDetection(DetectionTask, ObjectDetectionSpec):
         instances = [{"bbox": box, "bbox_label": label, "ignore_flag": int(crowd)} for box, label, crowd in boxes]
         info = {"img_id": image.id, "instances": instances}
         pixels, truth, meta = self.images.load(path, info, training=split == "train")
+        height, width = meta["ori_shape"]
+        require_size(path, image, width, height)
         return {"images": pixels, "meta": meta, "bboxes": truth.bboxes.tensor, "labels": truth.labels}
 
     def predict(self, model: nn.Module, batch: dict[str, list[Any]]) -> list[Prediction]:
@@ -135,13 +137,14 @@ def record_boxes(recorder: Recorder, predictions: Iterable[Prediction], classes:
 def ground_truth(annotations: Path, image_ids: frozenset[int]) -> COCO:
     """Return the annotations of some images from a COCO file, for COCO's evaluation.
 
-    Missing areas are those of the boxes. Ids count from 1: COCO's evaluation never matches a box with id 0.
+    Missing areas, and those of 0, are those of the boxes. Ids count from 1: COCO's evaluation never matches a box with
+    id 0.
     """
     content = json.loads(annotations.read_bytes())
     content["images"] = [image for image in content["images"] if image["id"] in image_ids]
     content["annotations"] = [entry for entry in content["annotations"] if entry["image_id"] in image_ids]
     for number, entry in enumerate(content["annotations"], 1):
-        area = entry["bbox"][2] * entry["bbox"][3] if entry.get("area") is None else entry["area"]
+        area = entry.get("area") or entry["bbox"][2] * entry["bbox"][3]
         # Segmentations are most of the file, and the evaluation of boxes does not need them.
         entry.update(id=number, area=area, iscrowd=int(entry.get("iscrowd") or 0), segmentation=None)
     truth = COCO()

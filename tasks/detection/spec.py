@@ -32,6 +32,9 @@ class DetectionRecipe(Recipe):
     )
     augment: bool = Field(default=True, description="augment training images; if not, prepare them as in evaluation")
 
+    def unread(self, model: Mapping[str, Any]) -> dict[str, str]:
+        return super().unread(model) | {"label_smoothing": "the task has no such loss"}
+
 
 class ObjectDetectionSpec(PresetTask):
     """Object detection: boxes with classes."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torchvision.transforms.v2 import RandomErasing, RandomResizedCrop, functional
 
 from dropbench.adapters.vision.image_weights import load_image_weights
-from dropbench.harness.errors import InputError
+from dropbench.harness.errors import CHANGED, InputError
 from dropbench.harness.models.catalog import MODELS
 from dropbench.harness.predictions.schema import content_id
 from dropbench.harness.trials.task import Split
@@ -65,7 +65,7 @@ class ImageClassification(Classifier, ImageClassificationSpec):
 
             folder = locate_maps(resolve_data(self.trial, self.settings))
             if fingerprint(folder, [folder]) != self.recipe.token_maps_fingerprint:
-                raise InputError(f"the label maps in {folder} have changed since the trial was made")
+                raise InputError(f"the label maps in {folder} {CHANGED}")
             maps = LabelMaps.for_images(folder, self.splits["train"].images, len(self.classes))
             self.views = LabelMapViews(maps, self.recipe, self.randaugment)
         if not isinstance(pixels := self.splits["train"].images, np.ndarray):

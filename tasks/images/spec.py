@@ -53,6 +53,10 @@ class ImageRecipe(Recipe):
             raise ValueError("token_labels=maps: expected resized_crop=true and crop_padding=0")
         return self
 
+    def unread(self, model: Mapping[str, Any]) -> dict[str, str]:
+        own = {} if self.token_labels is not None else {"token_weight": "not read without token_labels"}
+        return super().unread(model) | own
+
 
 class ImageClassificationSpec(PresetTask):
     """Image classification: one label per image."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from dropbench.harness.errors import Diverged, InputError
+from dropbench.harness.errors import CHANGED, Diverged, InputError
 from dropbench.harness.models.mask_recorder import mask_statistics, mean_statistics
 from dropbench.harness.predictions.recorder import Recorder
 from dropbench.harness.predictions.schema import Ratio, content_id
@@ -43,7 +43,7 @@ class LanguageModelling(LanguageModellingSpec):
         recipe, name = self.recipe, self.trial.data.name
         source = resolve_data(self.trial, self.settings)
         if recipe.tokenizer == "gpt2" and gpt2_digest(self.settings.data) != recipe.tokenizer_digest:
-            raise InputError("the files of GPT-2's tokenizer have changed since the trial was made")
+            raise InputError(f"the files of GPT-2's tokenizer {CHANGED}")
         self.text = load_tokens(source, recipe, self.settings.data)
         for split, tokens in self.text.tokens.items():
             if len(tokens) <= recipe.context:

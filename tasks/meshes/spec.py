@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from pydantic import Field
 
@@ -19,6 +20,9 @@ class MeshRecipe(Recipe):
     rotate: float = Field(default=30.0, ge=0, description="std of image rotation in degrees, applied to 40 % of images")
     rescale: float = Field(default=0.25, ge=0, lt=1, description="std and limit of the relative change of crop size")
     noise: float = Field(default=0.4, ge=0, lt=1, description="maximum relative change of each color channel")
+
+    def unread(self, model: Mapping[str, Any]) -> dict[str, str]:
+        return super().unread(model) | {"label_smoothing": "the task has no such loss"}
 
 
 class MeshRecoverySpec(PresetTask):

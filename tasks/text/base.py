@@ -9,7 +9,7 @@ from typing import Any, ClassVar, cast
 import torch
 from torch import Tensor, nn
 
-from dropbench.harness.errors import InputError
+from dropbench.harness.errors import CHANGED, InputError
 from dropbench.harness.models.catalog import MODELS
 from dropbench.harness.predictions.schema import content_id
 from dropbench.harness.registry import load
@@ -50,17 +50,17 @@ class TextTask(TextSpec):
 
     @classmethod
     def make_model(cls, trial: Trial, recipe: TextRecipe, sizes: Mapping[str, Any]) -> nn.Module:
-        """Return the model of a trial, which loads its initial weights itself."""
-        weights = resolve_weights(trial)
+        """Return the model of a trial. A pre-trained one loads its initial weights itself."""
+        weights = resolve_weights(trial) if MODELS.entry(trial.model).facts.get("weights") else None
         return super().make_model(trial, recipe, sizes if weights is None else {**sizes, "weights": weights})
 
     def build_model(self) -> nn.Module:
         recipe = self.recipe
         if recipe.vectors is None:
-            return self.make_model(self.trial, recipe, self.model_sizes())
+            return super().build_model()
         path = locate_vectors(recipe.vectors, self.settings)
         if fingerprint(path.parent, [path]) != recipe.vectors_fingerprint:
-            raise InputError(f"vectors '{recipe.vectors}' in {path} have changed since the trial was made")
+            raise InputError(f"vectors '{recipe.vectors}' in {path} {CHANGED}")
         if not isinstance(self.tokenizer, WordTokenizer):
             raise InputError(f"vectors={recipe.vectors}: model '{self.trial.model}' has its own tokenizer, not words")
         vocabulary = self.tokenizer.vocabulary
@@ -76,7 +76,13 @@ class TextTask(TextSpec):
                 # Scaled to the norm of the random embeddings: at their published norm the vectors dwarf the positions.
                 embedding.weight[rows] = pretrained * (embedding.embedding_dim * pretrained.square().mean()).rsqrt()
         embedding.weight.requires_grad_(not recipe.freeze_vectors)
+        self.load_initial_weights(model)
         return model
+
+    def load_initial_weights(self, model: nn.Module) -> None:
+        """See `PresetTask.load_initial_weights`; `make_model` has loaded those of a pre-trained model."""
+        if not MODELS.entry(self.trial.model).facts.get("weights"):
+            super().load_initial_weights(model)
 
     def make_tokenizer(self, train: Iterable[Sequence[str]]) -> Tokenizer:
         """Return the tokenizer that the model brings, or else one of the words of train."""

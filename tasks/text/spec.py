@@ -29,6 +29,8 @@ SPELLING: dict[str, Callable[[str], str]] = {
     "case": word_shape,
 }
 """Features computed from the spelling of a word."""
+OF_WORDS = ("min_count", "lowercase", "vectors", "freeze_vectors")
+"""Recipe keys of models whose tokens are words."""
 
 
 class TextRecipe(Recipe):
@@ -51,6 +53,16 @@ class TextRecipe(Recipe):
         # The command line gives names separated by commas, or "none".
         names = tuple(name for name in value.split(",") if name != "none") if isinstance(value, str) else value
         return names or cls.model_fields["features"].default
+
+    def unread(self, model: Mapping[str, Any]) -> dict[str, str]:
+        own: dict[str, str] = {}
+        if self.vectors is None:
+            own["freeze_vectors"] = "not read without vectors"
+        else:
+            own["model.word_dim"] = "the dimension of embeddings is that of the vectors"
+        if "tokenizer" in model:
+            own |= dict.fromkeys(OF_WORDS, "the model has its own tokenizer")
+        return super().unread(model) | own
 
 
 class TaggingRecipe(TextRecipe):

@@ -6,8 +6,13 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from dropbench.harness.errors import InputError
+from dropbench.harness.settings import Settings
 from dropbench.harness.trials.metric import Metric
 from dropbench.harness.trials.recipe import Recipe
+from dropbench.harness.trials.trial import Trial, TrialRequest
+from dropbench.tasks.data import locate
+from dropbench.tasks.data.read import read
 from dropbench.tasks.preset_task import PresetTask
 
 
@@ -39,3 +44,16 @@ class TranslationSpec(PresetTask):
         Metric("sacrebleu", unit=""),
     )
     recipe: TranslationRecipe
+
+    @classmethod
+    def trial_for(cls, request: TrialRequest, settings: Settings) -> Trial:
+        """See `Task.trial_for`; raises InputError also for the size of a vocabulary that the data do not need."""
+        trial = super().trial_for(request, settings)
+        if sizes := trial.overrides.keys() & {"pieces", "symbols"}:
+            from dropbench.tasks.data.translation.parallel import TranslationData
+
+            data = read(locate(request.data, settings.data, settings.folders), TranslationData)
+            own = {"raw": "pieces", "bpe": "symbols"}.get(getattr(data, "form", ""))
+            for key in sizes - {own}:
+                raise InputError(f"recipe: {key}: not read for text of data '{request.data}': remove it")
+        return trial

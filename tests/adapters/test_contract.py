@@ -120,14 +120,18 @@ def test_none_and_ratio_0_train_like_the_original_model(family: Family, model: n
     model.train()
     state = {key: value.clone() for key, value in model.state_dict().items()}
     outputs = []
-    choices: list[tuple[str | None, dict[str, Any]]] = [(None, {}), ("none", {}), ("dropkey", {"ratio": 0.0})]
+    choices: list[tuple[str | None, dict[str, Any]]] = [
+        (None, {}), ("none", {}), ("dropkey", {"ratio": 0.0}), ("no-attention-dropout", {})
+    ]  # fmt: skip
     for regularizer, params in choices:
         model.load_state_dict(state)  # restores running statistics of normalization
         if regularizer is not None:
             bind(model, regularizer, **params)
         outputs.append(family.run(model))
     torch.testing.assert_close(outputs[1], outputs[0], atol=TOLERANCE, rtol=TOLERANCE)
+    # These models have no attention dropout: else `none` keeps it (test_own_dropout.py).
     assert torch.equal(outputs[1], outputs[2])
+    assert torch.equal(outputs[2], outputs[3])
 
 
 @pytest.mark.parametrize(("family", "name"), pairs(FAMILIES.values()), indirect=["family"])

@@ -13,15 +13,23 @@ from torch.nn.functional import cross_entropy
 
 from dropbench import REGULARIZERS, InputError, training_loss, unregularize
 from dropbench.harness.models.regularize import OBJECTIVE, bind
+from dropbench.harness.regularizers import BASELINES
 from dropbench.harness.regularizers.spec import build_regularizer, fields, strengths
 from tests.adapters.families import Family
 from tests.adapters.test_contract import FAMILIES
 
 MODELS = ("timm-vit", "text-transformer", "transformers-bert")
-NAMES = [name for name in REGULARIZERS if name != "none"]
+NAMES = [name for name in REGULARIZERS if name not in BASELINES]
 STRONG: dict[str, dict[str, Any]] = {"ad-drop": {"alternate": False}, "attentiondrop-blur": {"sigma": 3.0}}
 IN_EVALUATION = {"learned-dropout"}
 """Regularizers that change what a model computes in evaluation before it is trained."""
+PRECISIONS: dict[str, tuple[torch.dtype, torch.dtype | None]] = {
+    "float64": (torch.float64, None),
+    "bfloat16": (torch.bfloat16, None),
+    "autocast to bfloat16": (torch.float32, torch.bfloat16),
+    "autocast to float16": (torch.float32, torch.float16),
+}
+"""The type of the parameters, and that of autocast."""
 COMPARES_PASSES = {"r-drop", "attentiondrop-consistency"}
 
 
@@ -40,9 +48,9 @@ def family_for(name: str, families: Sequence[str] = MODELS) -> Family:
     return FAMILIES[fitting[NAMES.index(name) % len(fitting)]]
 
 
-def bound(family: Family, name: str, **params: Any) -> nn.Module:
+def bound(family: Family, name: str, dtype: torch.dtype = torch.float32, **params: Any) -> nn.Module:
     """Return a regularized model."""
-    model = family.model()
+    model = family.model().to(dtype)
     regularizer = build_regularizer(name, **{**STRONG.get(name, {}), **params})
     bind(model, regularizer)
     if regularizer.has_objective:
@@ -59,7 +67,9 @@ def loss_of(model: nn.Module, family: Family, seed: int) -> Tensor:
         return cross_entropy(scores, torch.arange(len(scores)) % scores.shape[1]), scores
 
     torch.manual_seed(seed)
-    return training_loss(model, forward, family.inputs(), epoch=1)
+    dtype = next(model.parameters()).dtype
+    inputs = {key: x.to(dtype) if x.is_floating_point() else x for key, x in family.inputs().items()}
+    return training_loss(model, forward, inputs, epoch=1)
 
 
 def gradients(model: nn.Module, loss: Tensor) -> list[Tensor]:
@@ -85,7 +95,8 @@ def test_evaluation_is_as_before_and_removal_restores_the_model(name: str) -> No
             torch.testing.assert_close(family.run(model), expected, atol=1e-4, rtol=1e-4)
             assert name == "sigma-reparam" or torch.equal(family.run(model), expected)
         unregularize(model)
-        assert torch.equal(family.run(model), expected)
+        torch.testing.assert_close(family.run(model), expected, atol=1e-4, rtol=1e-4)
+        assert name == "sigma-reparam" or torch.equal(family.run(model), expected)
     assert list(model.state_dict()) == list(plain.state_dict())
     assert OBJECTIVE not in vars(model)
 
@@ -115,10 +126,25 @@ def test_training_changes_the_loss_with_finite_gradients(name: str) -> None:
     assert differs == (name not in COMPARES_PASSES)  # these models have no dropout: passes are equal
 
 
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("name", NAMES)
+def test_it_trains_in_every_precision_and_keeps_the_types_of_the_model(name: str, precision: str) -> None:
+    dtype, autocast = PRECISIONS[precision]
+    family = family_for(name)
+    model = bound(family, name, dtype).train()
+    types = {key: value.dtype for key, value in (*model.named_parameters(), *model.named_buffers())}
+    for enabled in (autocast is not None, False):  # a step after one in autocast may be in full precision
+        with torch.autocast("cpu", autocast or torch.bfloat16, enabled=enabled):
+            loss = loss_of(model, family, 0)
+        assert loss.isfinite()
+        assert all(gradient.isfinite().all() for gradient in gradients(model, loss))
+    assert {key: value.dtype for key, value in (*model.named_parameters(), *model.named_buffers())} == types
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_strength_0_equals_none(name: str) -> None:
     family = family_for(name)
-    zero = dict.fromkeys(strengths(name) & {*fields(name)}, 0)
+    zero: dict[str, Any] = dict.fromkeys(strengths(name) & {*fields(name)}, 0)
     if not zero:
         assert name in ("learned-dropout", "sigma-reparam")
         return

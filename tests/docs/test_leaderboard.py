@@ -24,22 +24,18 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_page_is_what_its_script_writes() -> None:
-    text, pictures = write_leaderboard.page()
-    assert text == (DOCS / "generated" / "leaderboard.md").read_text(encoding="utf-8"), (
+    assert write_leaderboard.page() == (DOCS / "generated" / "leaderboard.md").read_text(encoding="utf-8"), (
         "python docs/write_leaderboard.py"
     )
-    folder = DOCS / "generated" / "images" / "leaderboard"
-    assert {path.name: path.read_bytes() for path in folder.glob("*")} == pictures
 
 
-def test_a_larger_file_gives_diagrams(tmp_path: Path) -> None:
-    campaign(tmp_path / "runs", ["none", "dropkey", "dropout", "r-drop"])
+def test_a_larger_file_shows_the_seeds_of_the_suite(tmp_path: Path) -> None:
+    """Seeds that were added after the first results would make its tests too easy to pass."""
+    campaign(tmp_path / "runs", ["none", "dropkey", "dropout", "r-drop"], seeds=tuple(range(7)))
     extended(tmp_path / "x.zip", tmp_path / "runs")
     write_leaderboard.write(tmp_path, str(tmp_path / "x.zip"))
     text = (tmp_path / "leaderboard.md").read_text(encoding="utf-8")
     assert "| dropkey | 91.20 ± 0.16 | 5 | +1.00" in text
-    assert "![Critical-difference diagram](images/leaderboard/field-vision.svg)" in text
-    assert (tmp_path / "images/leaderboard/field-vision.svg").read_bytes().startswith(b"<?xml")
 
 
 def test_every_difference_of_the_findings_is_one_of_the_leaderboard() -> None:

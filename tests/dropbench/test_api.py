@@ -194,9 +194,7 @@ def test_predictions_of_tags_are_per_word(monkeypatch: pytest.MonkeyPatch) -> No
     assert words["word"][words["sample"] == 0].tolist() == list(range((words["sample"] == 0).sum()))
 
 
-def test_an_interrupted_run_continues(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_interrupted_run_continues(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "tiny.yaml").write_text(SUITE)
 
     def interrupt(bar: ProgressBar, rows: Any) -> None:
@@ -204,9 +202,10 @@ def test_an_interrupted_run_continues(
 
     with monkeypatch.context() as patch:
         patch.setattr(ProgressBar, "update", interrupt)
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt, match="Stopped: 0 of 2 trials done") as caught:
             dropbench.run("tiny.yaml", seeds=1, plugin=PLUGIN, executor="debug")
-    assert "Stopped: 0 of 2 trials done. The same call continues." in capsys.readouterr().err
+    render: Any = getattr(caught.value, "_render_traceback_")  # noqa: B009 - of IPython
+    assert render() == ["Stopped: 0 of 2 trials done. The same call continues."]
     table = dropbench.run("tiny.yaml", seeds=1, plugin=PLUGIN, executor="debug")
     assert table.to_frame()["n"].tolist() == [1, 1]
     with pytest.raises(InputError, match="task 'tiny' predicts no classes"):

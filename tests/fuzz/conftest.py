@@ -36,6 +36,7 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         for name in [name for name in os.environ if name.startswith("DROPBENCH_")]:
             patch.delenv(name)
         patch.setenv("DROPBENCH_PLUGINS", str(PLUGIN))
+        patch.setenv("DROPBENCH_DEBUG", "1")  # an error of unknown cause is a fault
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
         patch.chdir(folder)
         Path("tiny.yaml").write_text(SUITE, encoding="utf-8")

@@ -9,11 +9,14 @@ import pytest
 import torch
 
 from dropbench.harness.errors import InputError
+from dropbench.harness.trials.plugins import load_plugins
 from dropbench.harness.trials.trial import Trial
+from dropbench.tasks.preset_task import PresetTask
 from dropbench.tasks.text.base import TextTask
-from dropbench.tasks.weights import resolve_weights, weights_ref
+from dropbench.tasks.weights import require_fitting_weights, resolve_weights, weights_ref
+from tests.harness.trials.test_plugins import restored  # noqa: F401 - used by pytest
 from tests.input_errors import one_line
-from tests.tasks.making import TEXTS, task_of, trial_of
+from tests.tasks.making import CPU, DETR, METRO, TEXTS, VOLO, task_of, trial_of
 from tests.training import run
 
 WORDS = ("what", "is", "the", "who", "where", "how", "a", "man", "dog", "run", "##s", "##ing", ".", "?", ",")
@@ -132,3 +135,88 @@ def test_missing_and_unexpected_weights_raise_input_errors(folder: Path, tmp_pat
         trial_of("text-classification", "trec-synthetic", "text-transformer", weights="x")
     with pytest.raises(InputError, match="expected `--weights FOLDER`"):
         trial_of("text-classification", "trec-synthetic", "transformers-encoder")
+
+
+PATCHES = '''
+from torch import nn
+from dropbench import MODELS
+
+class Patches(nn.Module):
+    def __init__(self, channels, classes):
+        super().__init__()
+        self.embed = nn.Conv2d(channels, 16, kernel_size=4, stride=4)
+        self.encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 16, batch_first=True), num_layers=1)
+        self.classify = nn.Linear(16, classes)
+
+    def forward(self, images):
+        return self.classify(self.encoder(self.embed(images).flatten(2).transpose(1, 2)).mean(dim=1))
+
+@MODELS.register("patches", tasks=["image-classification"])
+def build(name, options, *, image_size, channels, classes):
+    """Attention over patches."""
+    return Patches(channels, classes)
+
+class Words(nn.Module):
+    def __init__(self, vocabulary, classes):
+        super().__init__()
+        self.embed = nn.Embedding(vocabulary, 16)
+        self.encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 16, batch_first=True), num_layers=1)
+        self.classify = nn.Linear(16, classes)
+
+    def forward(self, tokens):
+        return self.classify(self.encoder(self.embed(tokens)).mean(dim=1))
+
+@MODELS.register("words", tasks=["text-classification"])
+def build_words(name, options, *, head, vocabulary, max_length, classes):
+    """A mean of embeddings."""
+    return Words(vocabulary, classes)
+'''
+
+
+@pytest.mark.parametrize(
+    ("task", "data", "model", "layer"),
+    [
+        ("image-classification", "digits", "patches", "embed.weight"),
+        ("text-classification", "trec-synthetic", "words", "embed.weight"),
+    ],
+)
+@pytest.mark.usefixtures("restored")
+def test_a_plug_in_model_starts_from_weights_by_their_names(
+    tmp_path: Path, task: str, data: str, model: str, layer: str
+) -> None:
+    (plugin := tmp_path / "patches.py").write_text(PATCHES)
+    load_plugins([plugin])
+    built: Any = task_of(PresetTask, trial_of(task, data, model)).build_model()
+    state = {name: torch.ones_like(value) for name, value in built.state_dict().items()}
+    torch.save(state, tmp_path / "ones.pt")
+    started: Any = task_of(PresetTask, trial := trial_of(task, data, model, weights=str(tmp_path / "ones.pt")))
+    assert all(torch.equal(value, state[name]) for name, value in started.build_model().state_dict().items())
+    assert "weights of ones.pt" in started.notes
+    require_fitting_weights(trial, CPU)
+    more_classes = {**state, "classify.weight": torch.ones(99, state["classify.weight"].shape[1])}
+    torch.save({"model": {**more_classes, "classify.bias": torch.ones(99)}}, tmp_path / "other.pt")
+    started = task_of(PresetTask, trial_of(task, data, model, weights=str(tmp_path / "other.pt")))
+    assert torch.equal(started.build_model().state_dict()[layer], state[layer])
+    assert any("weights of other.pt (model); the classifier is new: 99 classes in" in note for note in started.notes)
+    torch.save({**state, layer: torch.ones(3, 3)}, tmp_path / "odd.pt")
+    with one_line(rf"odd\.pt: {layer} has shape \(3, 3\): expected the model's"):
+        require_fitting_weights(trial_of(task, data, model, weights=str(tmp_path / "odd.pt")), CPU)
+
+
+@pytest.mark.parametrize(
+    ("task", "data", "model", "overrides"),
+    [
+        ("image-classification", "digits", "t2t-vit-digits", {}),
+        ("image-classification", "digits", "vit-digits", {}),
+        ("image-classification", "cifar10-synthetic", "volo-cifar", VOLO),
+        ("object-detection", "coco-synthetic", "detr", DETR),
+        ("mesh-recovery", "humbi-synthetic", "metro", METRO),
+    ],
+)
+def test_weights_of_another_model_are_refused_before_queueing(
+    tmp_path: Path, task: str, data: str, model: str, overrides: dict[str, Any]
+) -> None:
+    torch.save({"blocks.0.weight": torch.ones(2, 2)}, tmp_path / "other.pt")
+    trial = trial_of(task, data, model, overrides, weights=str(tmp_path / "other.pt"))
+    with one_line(r"weights .*other\.pt: "):
+        require_fitting_weights(trial, CPU)

@@ -8,6 +8,7 @@ from contextlib import suppress
 from importlib.metadata import version
 from typing import Any
 
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -28,7 +29,7 @@ from dropbench.db.report.dashboard.pages import (
 )
 from dropbench.db.report.page.templates import asset, render, vega_bundle
 from dropbench.db.store.store import Store
-from dropbench.harness.errors import InputError
+from dropbench.harness.errors import InputError, check_text
 from dropbench.harness.settings import Settings
 
 HOST = "127.0.0.1"
@@ -74,6 +75,7 @@ def make_app(settings: Settings, get_activity: Callable[[Store, Settings], Any])
     def endpoint(make_page: Callable[[Request], Page]) -> Callable[[Request], Response]:
         def respond(request: Request) -> Response:
             try:
+                _check_texts(request)
                 try:
                     page = make_page(request)
                 except Exception as error:
@@ -87,7 +89,7 @@ def make_app(settings: Settings, get_activity: Callable[[Store, Settings], Any])
                 )
             except NotFound:
                 return _message(request, 404, "This suite or trial is not in the database.")
-            except InputError as error:
+            except (InputError, OSError, SQLAlchemyError, ValueError) as error:
                 return _message(request, 503, str(error))
 
         return respond
@@ -127,6 +129,15 @@ def serve(
         config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off", server_header=False)
         with suppress(KeyboardInterrupt):  # uvicorn re-raises it after a clean shutdown
             uvicorn.Server(config).run(sockets=[listening])
+
+
+def _check_texts(request: Request) -> None:
+    """Raise NotFound if the address has a text that neither a file nor a row can have as its name."""
+    for text in (*request.path_params.values(), *(request.query_params.get(key, "") for key in ("name", "request"))):
+        try:
+            check_text(text, "address")
+        except InputError:
+            raise NotFound(text) from None
 
 
 def _static(request: Request) -> Response:

@@ -81,6 +81,7 @@ def _ranking_texts(row: Row, keys: Sequence[str], blocks: int) -> dict[str, str]
         "IQM": _change(iqm, row["iqm"], "%", like=1.0),
         "P(improvement)": _probability(row),
         "worse / equal / better": "" if None in shares else "/".join(f"{100 * share:.0f}" for share in shares) + "%",
+        "mark": row.get("mark") or "",
     }
 
 

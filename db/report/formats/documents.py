@@ -92,6 +92,7 @@ def _record(result: CellResult, view: View) -> dict[str, Any]:
             *("published", "published_std", "delta_published", "best", "synthetic"),
         ),
         "subset": bool(result.subset),
+        "older_rule": result.older_rule,
         "states": {state: states.count(state) for state in dict.fromkeys(states)},
         "chosen": dict(result.chosen) if result.chosen is not None else None,
         "candidates": [

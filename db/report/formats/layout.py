@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dropbench.db.queries.marks import OLDER_SIGN
 from dropbench.db.report.formats.legend import about, incomplete
 from dropbench.db.report.formats.numbers import delta_text, format_metric, mean_std
 from dropbench.db.report.view.cells import CellResult
@@ -134,4 +135,6 @@ def _mean_entries(result: CellResult, grid: TextTable) -> tuple[Entry, Entry]:
         state = next((state for state in order if state in states), "no number")
         return Entry(state + mark), Entry()
     count = str(result.n) if result.n == len(result.seeds) else f"{result.n}/{len(result.seeds)}{mark}"
-    return Entry(mean_std(result.mean, result.std, result.metric), result.best), Entry(count)
+    return Entry(mean_std(result.mean, result.std, result.metric), result.best), Entry(
+        count + OLDER_SIGN * result.older_rule
+    )

@@ -11,6 +11,7 @@ from dropbench.db.report.view.cells import CellResult
 from dropbench.db.report.view.notes import lost_candidates, progress_text, recipe_lines, selection_lines
 from dropbench.db.report.view.view import View, baselines
 from dropbench.db.statistics.t_test import EQUAL, MIN_PAIRS, TOO_FEW
+from dropbench.harness.models.catalog import MODELS
 
 
 def incomplete(result: CellResult) -> str | None:
@@ -46,10 +47,23 @@ def about(view: View, *, intervals: bool = True) -> list[str]:
     lines += [*_floor_lines(view), *selection_lines(view), *recipe_lines(view), *_data_lines(results)]
     if view.versions:
         lines.append(f"trained with different versions: {view.versions}")
-    lines += [*view.outdated, *view.reference]
+    if view.machines:
+        lines.append(f"trained on {view.machines}: they add numbers in other orders, so that the last digits differ")
+    lines += [*_dropout_lines(results), *view.outdated, *view.reference]
     if overrides := view.request.options.overrides:
         lines.append(f"recipe overridden: {', '.join(f'{key}={value}' for key, value in overrides.items())}")
     return lines
+
+
+def _dropout_lines(results: Sequence[CellResult]) -> list[str]:
+    """Return a line on the attention dropout that models bring along, if some may."""
+    models = {result.cell.request.model for result in results}
+    if not any(model in MODELS and MODELS.entry(model).facts.get("attention_dropout") for model in models):
+        return []
+    return [
+        "the model's own attention dropout: regularizers that drop keys or change logits replace it; all others and"
+        " 'none' keep it; 'no-attention-dropout' is without it"
+    ]
 
 
 def _meaning(results: Sequence[CellResult]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from dropbench.db.statistics.corrections import SIGNIFICANCE
-from dropbench.db.statistics.t_test import MIN_PAIRS
+from dropbench.db.statistics.t_test import MIN_PAIRS, quantile
 
 
 @dataclass(frozen=True)
@@ -30,28 +30,38 @@ class Noise:
 
 
 def noise_lines(noises: Iterable[Noise], baseline: str) -> list[str]:
-    """Return one line per metric with the noise floor, and the smallest difference that its intervals can detect.
+    """Return one line per metric with the noise floor, and the smallest difference that a table of so many can detect.
 
-    Both are root mean squares over the comparisons, as single standard deviations of few seeds vary by chance.
+    A difference is detected if it is significant after Holm's correction, whose first step divides the level by the
+    number of comparisons: the detectable one is t·s/√n, with t at that level. Both numbers are root mean squares over
+    the comparisons, as single standard deviations of few seeds vary by chance.
     """
     by_metric: dict[str, list[Noise]] = {}
     for noise in noises:
         by_metric.setdefault(noise.metric, []).append(noise)
+    total = sum(noise.half_width is not None for group in by_metric.values() for noise in group)
     lines = []
     for metric, group in by_metric.items():
         text = group[0].text
         parts = []
         if floors := [noise.floor for noise in group if noise.floor is not None]:
             parts.append(f"noise floor {text(_pooled(floors))} (pooled std of {baseline} over seeds)")
-        if tested := {noise.pairs: None for noise in group if noise.half_width is not None}:
-            width = text(_pooled([noise.half_width for noise in group if noise.half_width is not None]))
-            pairs = " to ".join(str(count) for count in dict.fromkeys((min(tested), max(tested))))
-            parts.append(f"detectable difference {width} (pooled half-width of the intervals, {pairs} pairs)")
+        if tested := [(noise.half_width, noise.pairs) for noise in group if noise.half_width is not None]:
+            width = text(_pooled([half_width * _wider(total, pairs - 1) for half_width, pairs in tested]))
+            counts = [pairs for _, pairs in tested]
+            pairs = " to ".join(str(count) for count in dict.fromkeys((min(counts), max(counts))))
+            correction = f", after Holm's correction for {total} differences" if total > 1 else ""
+            parts.append(f"detectable difference {width} ({pairs} pairs{correction})")
         elif parts:
             parts.append(f"detectable difference: none with fewer than {MIN_PAIRS} pairs")
         if parts:
             lines.append(f"{metric}: {'; '.join(parts)}")
     return lines
+
+
+def _wider(comparisons: int, df: int) -> float:
+    """Return the factor by which the first step of Holm's correction makes an interval wider."""
+    return quantile(SIGNIFICANCE / comparisons, df) / quantile(SIGNIFICANCE, df)
 
 
 def _pooled(values: Sequence[float]) -> float:

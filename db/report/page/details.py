@@ -144,6 +144,8 @@ def run_details(record: Record, runs: Path) -> RunDetails:
     environment: list[tuple[str, str]] = [(key, str(content[key])) for key in keys if key in content]
     if isinstance(libraries := content.get("libraries"), dict):
         environment.append(("libraries", ", ".join(f"{name} {version}" for name, version in libraries.items())))
+    if isinstance(variables := content.get("variables"), dict) and variables:
+        environment.append(("variables", ", ".join(f"{name}={value}" for name, value in variables.items())))
     return RunDetails(
         attempts=[_with_texts(attempt) for attempt in record.attempts],
         cpu_hours=sum(hours(attempt) * (attempt["cpus"] or 1) for attempt in record.attempts),

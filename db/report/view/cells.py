@@ -64,6 +64,7 @@ class CellResult:
         no_interval: why there is no interval (`dropbench.db.statistics.t_test`); None if there is one, or no `delta`.
         published, published_std: the values printed in the source.
         result_versions: the result versions of its trials that are not 1 (`Trial.result_versions_text`).
+        older_rule: whether one of these is older than the current one (`dropbench.db.queries.marks.is_older`).
         delta_published: mean − published; None on synthetic data, which the source did not use.
         best: its mean is the best of the column.
         selection: the candidates of a swept cell.
@@ -97,6 +98,7 @@ class CellResult:
     hidden: bool = False
     subset: tuple[str, ...] = ()
     result_versions: str | None = None
+    older_rule: bool = False
     origin: Origin = "own"
 
     @property

@@ -7,13 +7,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 from dropbench.db.queries.blocks import condition_versions
-from dropbench.db.queries.marks import differing_versions, libraries_differ, libraries_of, outdated_notes
+from dropbench.db.queries.marks import (
+    differing_versions,
+    is_older,
+    libraries_differ,
+    libraries_of,
+    machine_text,
+    outdated_notes,
+)
 from dropbench.db.queries.results import final_values
 from dropbench.db.report.view.cells import CellResult, CellTrials, SeedResult
 from dropbench.db.schema.connection import reading
 from dropbench.db.schema.reference import ORIGINS
 from dropbench.db.statistics.corrections import benjamini_hochberg, holm
-from dropbench.db.statistics.seeds import summarize
+from dropbench.db.statistics.seeds import equal, summarize
 from dropbench.db.statistics.t_test import paired_t_test
 from dropbench.db.store.store import Store, TrialRow
 from dropbench.harness.suites.request import Heading, Request
@@ -31,7 +38,8 @@ class View:
 
     A cell's mean is over trials that were trained with the same versions. The others are ``left out``. `outdated` has a
     note for each result version of the trials that is not the current one. `notices` are lines on unfinished candidates
-    and on a pre-registration. `reference` describes the reference results, if the table has any.
+    and on a pre-registration. `reference` describes the reference results, if the table has any, and `machines` those
+    that trained it, if there are several.
     """
 
     request: Request
@@ -43,6 +51,7 @@ class View:
     notices: tuple[str, ...] = ()
     floors: Floors = field(default_factory=dict)
     reference: tuple[str, ...] = ()
+    machines: str | None = None
 
     @property
     def suite(self) -> Heading:
@@ -65,6 +74,7 @@ def build(request: Request, cells: Sequence[CellTrials], store: Store) -> View:
     states = store.states(ids)
     with reading(store.engine) as connection:
         libraries = libraries_of(connection, ids) if libraries_differ(connection) else {}
+        trained_on = machine_text(connection, ids)
     frequency = Counter(libraries.values())
     readable = [id for cell in cells if not cell.hidden for id in cell.ids]
     values = {name: final_values(store, readable, name) for name in {cell.cell.metric for cell in cells}}
@@ -86,7 +96,9 @@ def build(request: Request, cells: Sequence[CellTrials], store: Store) -> View:
         results[cell.row, cell.cell.column] = _cell_result(cell, trial, tuple(seeds))
     rows, columns = (tuple(dict.fromkeys(position[axis] for position in results)) for axis in (0, 1))
     outdated = outdated_notes(trials.values())
-    return _compared(View(request, rows, columns, results, differing_versions(frequency), outdated))
+    return _compared(
+        View(request, rows, columns, results, differing_versions(frequency), outdated, machines=trained_on)
+    )
 
 
 def _seeds(
@@ -122,6 +134,8 @@ def _cell_result(cell: CellTrials, trial: Trial | None, seeds: tuple[SeedResult,
         regularizer=trial.regularizer.params if trial else request.params,
         schedule=trial.schedule if trial else request.schedule,
         result_versions=trial.result_versions_text if trial else None,
+        older_rule=trial is not None
+        and is_older(trial.task, trial.model, trial.regularizer.name, trial.result_versions_text),
         seeds=seeds,
         **asdict(summary),
         published=value,
@@ -158,7 +172,8 @@ def _compared(view: View) -> View:
     best_of = {column: _best_mean(view.column(column)) for column in view.columns}
     cells = {}
     for position, cell in view.cells.items():
-        best = cell.mean is not None and cell.mean == best_of[cell.column]
+        highest = best_of[cell.column]
+        best = cell.mean is not None and highest is not None and equal(cell.mean, highest)
         cells[position] = _with_delta(replace(cell, best=best), baseline_of.get(position))
     p_values = [cell.p_value for cell in cells.values()]
     corrected = zip(cells.items(), holm(p_values), benjamini_hochberg(p_values), strict=True)

@@ -1,8 +1,9 @@
-"""C kernels, compiled on first use and cached; without a compiler, torch operations do the work.
+"""C kernels, compiled on first use and cached; where that fails, torch operations do the work.
 
 The compiler is ``$CC``, else ``cc``, ``gcc`` or ``clang``. Libraries are cached in ``$XDG_CACHE_HOME/dropbench``
 (default ``~/.cache/dropbench``) under a hash of sources, flags, compiler and CPU: nodes of a cluster that share a home
-directory each use their own.
+directory each use their own. A hash of the library itself follows. A file that does not have it was cut by a full disk
+or a crash, and running it would end the process: the kernel is compiled again.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from dropbench.harness.files import cache_folder
+from dropbench.harness.errors import InputError
+from dropbench.harness.files import cache_folder, write_atomic
 
 SOURCE_DIR = Path(__file__).parent
 FLAGS = ("-O3", "-march=native", "-shared", "-fPIC", "-w")
@@ -27,13 +29,17 @@ COMPILE_TIMEOUT_S = 120.0
 PROPERTIES = (b"vendor_id", b"model name", b"flags", b"Features", b"CPU")
 """How lines of /proc/cpuinfo begin that name the processor and its instructions."""
 
+_build_errors: dict[str, str] = {}
+
 
 @cache
 def load_library(name: str) -> ctypes.CDLL | None:
-    """Return the compiled ``<name>.c``, or None if it cannot be compiled (`build_error` gives the reason)."""
+    """Return the compiled ``<name>.c``, or None if that is impossible (`build_error` gives the reason)."""
+    _build_errors[name] = ""
     try:
         return ctypes.CDLL(str(_build(name)))
-    except _BuildError:
+    except (InputError, OSError, RuntimeError, subprocess.SubprocessError) as error:
+        _build_errors[name] = " ".join(str(error).split())[:300]
         return None
 
 
@@ -41,7 +47,8 @@ def load_library(name: str) -> ctypes.CDLL | None:
 def load_function(library: str, name: str) -> ctypes._NamedFuncPointer:
     """Return a function without a result of a library that can be compiled, as `select_backend` checks."""
     loaded = load_library(library)
-    assert loaded is not None, build_error(library)
+    if loaded is None:
+        raise RuntimeError(build_error(library))
     function: ctypes._NamedFuncPointer = getattr(loaded, name)
     function.restype = None
     return function
@@ -49,11 +56,8 @@ def load_function(library: str, name: str) -> ctypes._NamedFuncPointer:
 
 def build_error(name: str) -> str:
     """Return the reason why `load_library` returns None, as a message for users; empty if it does not."""
-    try:
-        _build(name)
-    except _BuildError as error:
-        return str(error)
-    return ""
+    load_library(name)
+    return _build_errors[name]
 
 
 def struct_fields(**names: str) -> list[tuple[str, Any]]:
@@ -81,40 +85,39 @@ def gomp_parallel() -> ctypes._NamedFuncPointer | None:
     return None
 
 
-class _BuildError(Exception):
-    """No compiler, or it failed; the message gives the reason."""
-
-
 def _build(name: str) -> Path:
+    """Return the file of a library, compiled unless it is cached; raise OSError, RuntimeError or SubprocessError."""
     candidates = [os.environ["CC"]] if os.environ.get("CC") else ["cc", "gcc", "clang"]
     compiler = next(filter(None, map(shutil.which, candidates)), None)
     if compiler is None:
-        raise _BuildError("no C compiler: install cc, gcc or clang")
+        raise RuntimeError("no C compiler: install cc, gcc or clang")
     source = SOURCE_DIR / f"{name}.c"
     contents = [file.read_bytes() for file in (source, *sorted(SOURCE_DIR.glob("*.h")))]
     hashed = [*contents, " ".join(FLAGS).encode(), compiler.encode(), _compiler_version(compiler), _cpu_model()]
-    folder = cache_folder()
-    library = folder / f"{name}-{hashlib.sha256(bytes(1).join(hashed)).hexdigest()[:16]}.so"
-    if library.exists():
-        return library
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder, prefix=f".{name}-") as draft_folder:
-            draft = Path(draft_folder, library.name)
-            command = [compiler, *FLAGS, "-o", str(draft), str(source)]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_TIMEOUT_S, check=False)
-            if done.returncode:
-                raise _BuildError(f"{compiler} failed: {' '.join(done.stderr.split())[:200] or 'no error message'}")
-            draft.chmod(0o755)
-            draft.replace(library)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise _BuildError(f"{folder}: {' '.join(str(error).split())[:200]}") from None
+    folder, stem = cache_folder(), f"{name}-{_digest(bytes(1).join(hashed))}"
+    for library in folder.glob(f"{stem}-*.so"):
+        if library.stem == f"{stem}-{_digest(library.read_bytes())}":
+            return library
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=f".{name}-") as draft_folder:
+        draft = Path(draft_folder, f"{name}.so")
+        command = [compiler, *FLAGS, "-o", str(draft), str(source)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_TIMEOUT_S, check=False)
+        if done.returncode:
+            raise RuntimeError(f"{compiler} failed: {done.stderr[:1000] or 'no error message'}")
+        content = draft.read_bytes()
+    library = folder / f"{stem}-{_digest(content)}.so"
+    write_atomic(library, content)
     return library
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
 @cache
 def _compiler_version(compiler: str) -> bytes:
-    return subprocess.run([compiler, "--version"], capture_output=True, check=False).stdout
+    return subprocess.run([compiler, "--version"], capture_output=True, timeout=COMPILE_TIMEOUT_S, check=False).stdout
 
 
 @cache

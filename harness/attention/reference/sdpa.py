@@ -36,17 +36,16 @@ def is_transformed() -> bool:
 
 
 def sdpa(
-    q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None = None, causal: bool = False, scale: float | None = None
-) -> Tensor:
+    q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None = None, causal: bool = False, scale: float | None = None,
+    dropout: float = 0.0,
+) -> Tensor:  # fmt: skip
     """Return SDPA with a mask in any floating dtype, under forward-mode AD and `torch.func` transforms, too."""
     mask = fit_mask(mask, q.dtype)
     if mask is not None and mask.dtype == torch.bool and q.device.type == "cuda":
         # In half precision, cuDNN (9.19) gives queries whose keys a boolean mask all forbids the mean of the values.
         mask = additive(mask, q.dtype)
-    if not is_transformed():
-        return scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, scale=scale)
-    with sdpa_kernel(SDPBackend.MATH):
-        return scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, scale=scale)
+    with sdpa_kernel(SDPBackend.MATH) if is_transformed() else nullcontext():
+        return scaled_dot_product_attention(q, k, v, mask, dropout, causal, scale=scale)
 
 
 def fit_mask(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
@@ -75,14 +74,15 @@ def without_autocast(device: str) -> AbstractContextManager[Any]:
 
 
 def plain_attention(
-    q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None = None, causal: bool = False, scale: float | None = None
-) -> Tensor:
+    q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None = None, causal: bool = False, scale: float | None = None,
+    dropout: float = 0.0,
+) -> Tensor:  # fmt: skip
     """Return SDPA that accepts a mask and `causal` together and propagates every NaN; arguments as in `attend`."""
     if mask is None and q.device.type == "cpu" and k.shape[-2] < SIMD_WIDTH:
         mask = q.new_zeros(1, k.shape[-2])
     if causal and mask is not None:
         mask, causal = with_causal(mask, q.shape[-2], k.shape[-2], q.device), False
-    return sdpa(q, k, v, mask=mask, causal=causal, scale=scale)
+    return sdpa(q, k, v, mask=mask, causal=causal, scale=scale, dropout=dropout)
 
 
 def with_causal(mask: Tensor | None, seqlen_q: int, seqlen_k: int, device: torch.device) -> Tensor:

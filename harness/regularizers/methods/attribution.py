@@ -11,6 +11,7 @@ from dropbench.harness.attention.call import Call
 from dropbench.harness.regularizers.around import AroundAttention, Attention
 from dropbench.harness.regularizers.base import Site, Stage, drop_ratio
 from dropbench.harness.regularizers.methods.heads import HeadMask
+from dropbench.harness.regularizers.methods.tokens import DUST
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -31,6 +32,7 @@ class ADDrop(AroundAttention):
 
     stage: ClassVar[Stage] = "keys"
     needs_all_heads: ClassVar[bool] = True
+    result_version: ClassVar[int] = 2
 
     ratio: float = Field(default=0.2, ge=0.0, lt=1.0, description="drop ratio within the region")
     region: float = Field(default=0.3, gt=0.0, le=1.0, description="share of keys of the highest attribution")
@@ -181,13 +183,15 @@ class HeadMaskImportant(HeadMask):
 class AttendOut(AroundAttention):
     """Drops keys that a module learns to choose (Wu et al. 2021, "Not All Attention Is All You Need", AttendOut).
 
-    The module is ours: `weight_modules.DropGenerator`. A first pass without drops gives the reward of a micro-batch, by
-    how much its loss exceeds that of the pass with drops, and the module learns by the policy gradient −reward · log P,
-    the mean over keys and layers. The value of this term is left out of the loss.
+    The module is ours: `weight_modules.DropGenerator`. The loss of a first pass without drops, L₁, is the baseline of
+    the loss with them, Lₘ, and the module learns by the policy gradient (Lₘ − L₁) ∇log P(m), with the probability P(m)
+    of all drops of the micro-batch: an estimate of the gradient of the expected loss. The value of this term is left
+    out of the loss.
     """
 
     stage: ClassVar[Stage] = "keys"
     needs_all_heads: ClassVar[bool] = True
+    result_version: ClassVar[int] = 2
 
     ratio: float = drop_ratio(0.1)
 
@@ -230,7 +234,7 @@ class AttendOut(AroundAttention):
         self._log_probs, self._plain_loss = [], None
         if not log_probs or plain_loss is None:
             return None
-        term = (passes.loss.detach() - plain_loss) * torch.stack(log_probs).mean()
+        term = (passes.loss.detach() - plain_loss) * torch.stack(log_probs).sum()
         return term - term.detach()
 
     def around(self, call: Call, site: Site, inner: Attention) -> Tensor:
@@ -274,7 +278,7 @@ def high_region(attributions: Tensor, allowed: Tensor | None, share: float) -> T
 
     def size(number: Tensor) -> Tensor:
         """Return the size of a row's region from the number of its allowed keys; ties come on top."""
-        return (number - ((1 - share) * number).long()).clamp(min=1)
+        return (number - ((1 - share) * number.double() + DUST).long()).clamp(min=1)
 
     most = size(torch.tensor(attributions.shape[-1]))
     if allowed is None:

@@ -10,6 +10,7 @@ from pydantic import Field, PrivateAttr
 from dropbench.harness.errors import InputError
 from dropbench.harness.regularizers.around import PlainAttention
 from dropbench.harness.regularizers.base import Regularizer, Site, SiteKind, Stage
+from dropbench.harness.regularizers.methods.tokens import floor_share
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -66,6 +67,7 @@ class MaskSub(PlainAttention):
 
     sites: ClassVar[frozenset[SiteKind]] = frozenset({"tokens"})
     stage: ClassVar[Stage] = "loss"
+    result_version: ClassVar[int] = 2
 
     ratio: float = Field(default=0.5, ge=0.0, lt=1.0, description="share of the patches that the second pass lacks")
 
@@ -78,7 +80,7 @@ class MaskSub(PlainAttention):
         import torch
 
         class_tokens, patches = x[:, : site.num_prefix_tokens], x[:, site.num_prefix_tokens :]
-        count = int(patches.shape[1] * (1 - site.ratio))
+        count = floor_share(1.0 - site.ratio, patches.shape[1])
         kept = torch.rand(patches.shape[:2], device=x.device).argsort(dim=1)[:, :count]
         return torch.cat([class_tokens, patches.gather(1, kept[..., None].expand(-1, -1, x.shape[-1]))], dim=1)
 

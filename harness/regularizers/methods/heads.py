@@ -25,6 +25,7 @@ class HeadSelection(AroundAttention):
 
     stage: ClassVar[Stage] = "heads"
     is_per_query: ClassVar[bool] = True
+    needs_heads: ClassVar[bool] = True
 
     draw: Literal["batch", "sample"] = Field(
         default="batch", description="whether a batch shares its heads, or each sample has its own"
@@ -110,7 +111,7 @@ class HeadMask(HeadSelection):
     heads: int = Field(default=1, ge=0, description="heads of each layer whose output is set to 0")
 
     def skip(self, site: Site) -> str | None:
-        if self.heads >= site.heads:
+        if 0 < site.heads <= self.heads:
             return f"heads={self.heads} would mask all of its heads: {site.heads}"
         return super().skip(site)
 
@@ -118,4 +119,6 @@ class HeadMask(HeadSelection):
         """Return 0 for round(`Site.ratio`) random heads, which schedules make fewer, and 1 for the others."""
         import torch
 
-        return (torch.rand(rows, heads).argsort(dim=1) >= round(site.ratio)).to(torch.float32)
+        from dropbench.harness.attention.reference.drop_masks import number_as_tensor
+
+        return (torch.rand(rows, heads).argsort(dim=1) >= number_as_tensor(site.ratio).round()).to(torch.float32)

@@ -37,7 +37,8 @@ class LogitNoise(AroundAttention):
 class Temperature(AroundAttention):
     """Divides the logits by τ = 1 + `spread` in training, which makes attention more uniform.
 
-    Schedules multiply the spread: with ``over=decreasing@1`` training ends at τ = 1, that of evaluation.
+    It divides the queries: torch.compile would make a graph for each scale. Schedules multiply the spread: with
+    ``over=decreasing@1`` training ends at τ = 1, that of evaluation.
     """
 
     stage: ClassVar[Stage] = "logits"
@@ -49,10 +50,9 @@ class Temperature(AroundAttention):
     def around(self, call: Call, site: Site, inner: Attention) -> Tensor:
         """Attend at a temperature; an additive mask is part of the logits."""
         temperature, mask = 1.0 + site.ratio, call.mask
-        scale = (call.q.shape[-1] ** -0.5 if call.scale is None else call.scale) / temperature
         if mask is not None and mask.is_floating_point():
             mask = mask / temperature
-        return inner(replace(call, mask=mask, scale=scale))
+        return inner(replace(call, q=call.q / temperature, mask=mask))
 
 
 class ChangedLogits(AroundAttention):

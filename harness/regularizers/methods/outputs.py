@@ -9,6 +9,7 @@ from pydantic import Field
 
 from dropbench.harness.regularizers.around import PlainAttention
 from dropbench.harness.regularizers.base import RATIO, Site, SiteKind, Stage, drop_ratio
+from dropbench.harness.regularizers.methods.tokens import DUST
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -42,6 +43,7 @@ class HiddenCut(PlainAttention):
 
     sites: ClassVar[frozenset[SiteKind]] = frozenset({"feed-forward"})
     stage: ClassVar[Stage] = "output"
+    result_version: ClassVar[int] = 2
 
     ratio: float = RATIO
     unit: Literal["span", "element"] = Field(default="span", description="one span of tokens, or independent elements")
@@ -70,6 +72,7 @@ class DropDim(PlainAttention):
 
     sites: ClassVar[frozenset[SiteKind]] = frozenset({"feed-forward", "attention-output", "embedding"})
     stage: ClassVar[Stage] = "output"
+    result_version: ClassVar[int] = 2
 
     ratio: float = RATIO
     unit: Literal["element", "span"] = Field(default="element", description="independent dimensions, or one span")
@@ -80,7 +83,7 @@ class DropDim(PlainAttention):
         batch, width = x.shape[site.batch_axis], x.shape[-1]
         if self.unit == "span":
             kept = ~_spans(torch.rand(batch, device=x.device), width, site.ratio)
-            scale = width / (width - _span_length(width, site.ratio))
+            scale: Tensor | float = width / (width - _span_length(width, site.ratio)).double()
         else:
             kept = torch.rand(batch, width, device=x.device) >= site.ratio
             scale = 1.0 / (1.0 - site.ratio)
@@ -113,9 +116,12 @@ def _shape(x: Any, batch_axis: int) -> list[int]:
     return [size if axis == batch_axis else 1 for axis, size in enumerate(x.shape)]
 
 
-def _span_length(length: int, ratio: float) -> int:
+def _span_length(length: int, ratio: float) -> Tensor:
     """Return the length of a span: the share `ratio`, at least 1, of a sequence that keeps at least 1."""
-    return max(1, min(int(ratio * length), length - 1))
+    from dropbench.harness.attention.reference.drop_masks import number_as_tensor
+
+    # A tensor, as torch.compile would compile the model again for each length.
+    return (number_as_tensor(ratio) * length + DUST).long().clamp(max=length - 1).clamp(min=1)
 
 
 def _spans(uniform: Tensor, length: int, ratio: float) -> Tensor:

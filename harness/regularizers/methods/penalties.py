@@ -7,7 +7,7 @@ from abc import abstractmethod
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, PrivateAttr
 
 from dropbench.harness.attention.call import Call, plain
 from dropbench.harness.regularizers.around import AroundAttention, Attention
@@ -36,7 +36,7 @@ class Observed(NamedTuple):
         call: queries, keys, values and the mask, which includes causality.
         out: the regularized output of the heads (B, H, T, e).
         seen: keys that some query may attend to, float (B or 1, S): 0 for padding.
-        counted: queries that are no padding, float (B or 1, T); known if queries and keys are the same tokens.
+        counted: queries that are no padding, float (B or 1, T), as far as masks tell; see `AttentionPenalty.counted`.
     """
 
     call: Call
@@ -62,9 +62,13 @@ class AttentionPenalty(AroundAttention):
     stage: ClassVar[Stage] = "penalty"
     strength: ClassVar[str] = "weight"
     adds_penalties: ClassVar[bool] = True
+    result_version: ClassVar[int] = 2
 
     weight: float = Field(default=1.0, ge=0.0, description="weight of the penalty in the loss")
     layers: Layers = Field(default="all", description="which layers are observed: all, first, last, 3 or 0-2")
+
+    _decoded: dict[str, Tensor] = PrivateAttr(default_factory=dict)
+    """The tokens that are no padding in the last self-attention of a decoder, the queries of its cross attention."""
 
     def skip(self, site: Site) -> str | None:
         names = {"all": (0, site.depth - 1), "first": (0, 0), "last": (site.depth - 1, site.depth - 1)}
@@ -76,6 +80,22 @@ class AttentionPenalty(AroundAttention):
     @abstractmethod
     def term(self, observed: Observed, site: Site) -> Tensor:
         """Return the scalar to minimize for one site."""
+
+    def counted(self, seen: Tensor, call: Call, site: Site) -> Tensor:
+        """Return `Observed.counted`: of self-attention the keys that are seen, of cross attention those of its decoder.
+
+        Queries whose mask is not known all count: a decoder's without a mask of its own, or not observed.
+        """
+        rows = call.q.shape[-2]
+        if site.kind == "cross":
+            known = self._decoded.get("tokens")
+            if known is not None and known.shape[-1] == rows and len(known) in (1, len(call.q)):
+                return known
+        elif rows == call.k.shape[-2]:
+            if site.kind == "decoder-self":
+                self._decoded["tokens"] = seen
+            return seen
+        return seen.new_ones(1, rows)
 
     def around(self, call: Call, site: Site, inner: Attention) -> Tensor:
         """Attend by `inner`, and add the penalty to `Site.penalties`."""
@@ -91,7 +111,7 @@ class AttentionPenalty(AroundAttention):
         call = call.with_merged_mask()
         with without_autocast(call.q.device.type):
             seen = _seen_keys(call.mask, call.k).to(dtype)
-            counted = _counted_queries(seen, call.q, call.k, site)
+            counted = self.counted(seen, call, site)
             call = replace(call, q=call.q.to(dtype), k=call.k.to(dtype), v=call.v.to(dtype))
             observed = Observed(call, out.to(dtype), seen, counted)
             add_penalty(site, site.ratio * self.term(observed, site))
@@ -146,12 +166,13 @@ class AttentionEntropy(AttentionPenalty):
         from dropbench.harness.attention.dispatch import attention_and_entropy
         from dropbench.harness.regularizers.auxiliary_loss import add_penalty
 
-        if inner is plain and torch.is_grad_enabled() and type(self).term is AttentionEntropy.term:
+        fuses = inner is plain and not call.dropout and torch.is_grad_enabled()
+        if fuses and type(self).term is AttentionEntropy.term:
             observed = attention_and_entropy(call)
             if observed is not None:
                 out, entropy = observed
                 seen = _seen_keys(call.with_merged_mask().mask, call.k).to(call.q.dtype)
-                counted = _counted_queries(seen, call.q, call.k, site)
+                counted = self.counted(seen, call, site)
                 add_penalty(site, -site.ratio * _weighted_mean(entropy.mean(dim=1), counted))
                 return out
         return super().around(call, site, inner)
@@ -201,11 +222,6 @@ def _weighted_mean(x: Tensor, weights: Tensor) -> Tensor:
     """Return the mean of x (B, n) with weights (B or 1, n)."""
     weights = weights.expand(x.shape)
     return (x * weights).sum() / weights.sum().clamp_min(1.0)
-
-
-def _counted_queries(seen: Tensor, q: Tensor, k: Tensor, site: Site) -> Tensor:
-    """Return `Observed.counted` from `Observed.seen`."""
-    return seen if q.shape[-2] == k.shape[-2] and site.kind != "cross" else seen.new_ones(1, q.shape[-2])
 
 
 def _seen_keys(mask: Tensor | None, k: Tensor) -> Tensor:

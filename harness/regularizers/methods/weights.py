@@ -51,17 +51,24 @@ class Mixout(PlainAttention):
 
 
 class WeightOrthogonality(PlainAttention):
-    """Adds a penalty for weight matrices that are not orthogonal (Chen et al. 2022, Diverse-ViT: the weight level).
+    """Adds a penalty for matrices of queries, keys and values that scale some directions more than others.
 
-    The loss grows by `alpha` times the mean over all matrices of ‖Ŵ Ŵᵀ − I‖² / n², with the n rows of Ŵ normalized. If
-    a matrix has more rows than columns, its columns take the place of the rows.
+    (Chen et al. 2022, "The Principle of Diversity", the weight level; `Loss_condition_orth_weight` in the authors'
+    ``reg.py``.) The loss grows by `alpha` times the sum over all matrices W of (λ_max − λ_min)², with the largest and
+    the smallest eigenvalue of W Wᵀ, each by one step of power iteration from a random vector.
     """
 
     sites: ClassVar[frozenset[SiteKind]] = frozenset({"weight"})
     stage: ClassVar[Stage] = "weight"
     strength: ClassVar[str] = "alpha"
+    result_version: ClassVar[int] = 2
 
-    alpha: float = Field(default=1.0, ge=0.0, description="coefficient of the penalty")
+    alpha: float = Field(default=5e-4, ge=0.0, description="coefficient of the penalty")
+
+    def skip(self, site: Site) -> str | None:
+        if site.kind == "weight" and not site.projections:
+            return "it computes no queries, keys or values, or not as three matrices of equal size"
+        return super().skip(site)
 
     def site_module(self, site: Site) -> nn.Module | None:
         from dropbench.harness.regularizers.methods.weight_modules import OrthogonalityPenalty  # which needs torch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -10,7 +11,7 @@ from typing import Any, Generic, Self, TypeGuard, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dropbench.harness.errors import InputError
+from dropbench.harness.errors import InputError, check_text
 from dropbench.tasks.data.classification import Rows
 from dropbench.tasks.data.images.image_arrays import FileImages
 
@@ -98,25 +99,30 @@ class Entry:
         """Return an error at the location of the entry."""
         return InputError(f"{self.location}: {message}")
 
+    def given(self, key: str) -> str:
+        """Return a key with its value as JSON, shortened, for an error message; "no KEY" if it is not there."""
+        return f"{key} {json.dumps(self.content[key])[:60]}" if key in self.content else f"no {key}"
+
     def string(self, key: str) -> str:
         """Return a string that is not empty; raise InputError for anything else."""
         value = self.content.get(key)
         if not isinstance(value, str) or not value:
-            raise self.error(f"{key} {str(value)[:40]}: expected a string")
+            raise self.error(f"{self.given(key)}: expected a string")
+        check_text(value, f"{self.location}: {key}")
         return value
 
     def integer(self, key: str, expected: str, minimum: int = 0, maximum: int = 2**53) -> int:
         """Return an integer in a range; raise InputError, which says what is `expected`, for anything else."""
         value = self.content.get(key)
         if not is_integer(value) or not minimum <= value <= maximum:
-            raise self.error(f"{key} {str(value)[:40]}: expected {expected}")
+            raise self.error(f"{self.given(key)}: expected {expected}")
         return value
 
     def box(self, expected: str) -> list[float]:
         """Return the four numbers of bbox; raise InputError, which says what is `expected`, for anything else."""
         box = self.content.get("bbox")
         if not isinstance(box, list) or len(box) != 4 or not all(is_number(value) for value in box):
-            raise self.error(f"bbox {str(box)[:60]}: expected {expected}")
+            raise self.error(f"{self.given('bbox')}: expected {expected}")
         return box
 
     def image_name(self, folder: Path | None, names: set[str]) -> str:

@@ -20,6 +20,7 @@ from dropbench.tasks.data.detection.annotations import (
     is_number,
     list_names,
 )
+from dropbench.tasks.data.images.image_arrays import displayed_size
 from dropbench.tasks.data.locate import Source
 from dropbench.tasks.data.read import ThreeSplits
 
@@ -62,24 +63,30 @@ class DetectionData(ThreeSplits[DetectionSplit]):
         return cast(list[int], np.bincount(labels, minlength=len(self.classes)).tolist())
 
     def verify(self, progress: Callable[[], None]) -> None:
-        """Decode every image, and raise InputError if its size differs from the annotated one."""
+        """Decode every image, and raise InputError if its size, as it is displayed, differs from the annotated one."""
         for split in self.splits().values():
             files = split.files()
             for index, image in enumerate(split.images):
-                height, width, _ = files[index].shape
-                if (width, height) != (image.width, image.height):
-                    raise InputError(
-                        f"{files.path(index)}: {width} × {height} pixels: "
-                        f"expected {image.width} × {image.height} by {split.annotations.name}"
-                    )
+                require_size(files.path(index), image, *displayed_size(files.path(index), files[index]))
                 progress()
+
+
+def require_size(path: Path, image: BoxedImage, width: int, height: int) -> None:
+    """Raise InputError if an image does not have the size that its annotation states."""
+    if (width, height) != (image.width, image.height):
+        turned = (height, width) == (image.width, image.height)
+        hint = (
+            " (a tool may have ignored the orientation in its EXIF data: remove that from the file)" if turned else ""
+        )
+        expected = f"expected {image.width} × {image.height}, as annotated{hint}"
+        raise InputError(f"{path}: {width} × {height} pixels as displayed: {expected}")
 
 
 def read(source: Source) -> DetectionData:
     """Read both annotation files. The published validation set is test, as no boxes of test images were published.
 
     Boxes are filtered as by mmdet: those outside of their image, or narrower than a pixel, are left out and counted;
-    crowds are kept apart.
+    crowds are kept apart. Unlike there, a box may have the area 0, which programs without masks write.
 
     Raises:
         InputError: a file is damaged, or its parts do not fit together; the message names the entry.
@@ -128,10 +135,10 @@ def read_annotations(path: Path, folder: Path) -> tuple[dict[int, str], tuple[Bo
             raise entry.error(f"category_id {category} is not among the categories")
         box, area, crowd = _box(entry), entry.content.get("area"), entry.content.get("iscrowd")
         if area is not None and not is_number(area):
-            raise entry.error(f"area {str(area)[:40]}: expected a number of pixels, or none")
+            raise entry.error(f"{entry.given('area')}: expected a number of pixels, or none")
         if crowd not in (None, 0, 1):
-            raise entry.error(f"iscrowd {str(crowd)[:40]}: expected 0 or 1")
-        if _is_visible(box, *headers[image][1:], area=area):
+            raise entry.error(f"{entry.given('iscrowd')}: expected 0 or 1")
+        if _is_visible(box, *headers[image][1:]):
             boxes[image].append([*box, labels[category], bool(crowd)])
         else:
             left_out += 1
@@ -178,7 +185,7 @@ def _box(entry: Entry) -> list[float]:
     return [float(value) for value in box]
 
 
-def _is_visible(box: list[float], width: int, height: int, area: float | None) -> bool:
+def _is_visible(box: list[float], width: int, height: int) -> bool:
     left, top, box_width, box_height = box
     inner = [min(left + box_width, width) - max(left, 0), min(top + box_height, height) - max(top, 0)]
-    return min(inner) > 0 and box_width >= 1 and box_height >= 1 and (area is None or area > 0)
+    return min(inner) > 0 and box_width >= 1 and box_height >= 1

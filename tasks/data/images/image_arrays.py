@@ -7,6 +7,7 @@ import struct
 import warnings
 import zlib
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +27,9 @@ SUFFIXES = (".jpg", ".jpeg", ".png")
 MAX_PIXELS = 2**28 // 3
 """An image with more pixels (a quarter of a GiB as RGB) is refused by its header: a file of a few KB can claim to be
 huge, and every data loading process would allocate memory for it. The limit is Pillow's own."""
+
+ORIENTATION, TURNED = 0x0112, (5, 6, 7, 8)
+"""The tag of EXIF data, and its values by which width and height change places."""
 
 ERRORS = (OSError, SyntaxError, ValueError, EOFError, LookupError, TypeError, ArithmeticError, struct.error, zlib.error)
 """Errors that Pillow's decoders raise for damaged files, observed or by their source."""
@@ -91,6 +95,20 @@ class FileImages:
     def take(self, rows: Rows) -> FileImages:
         """Return the images with those numbers, in that order."""
         return FileImages(self.folder, self.names[rows])
+
+
+def displayed_size(path: Path, pixels: Pixels) -> tuple[int, int]:
+    """Return the width and the height of an image as it is displayed: turned by the orientation in its EXIF data.
+
+    `pixels` (H, W, 3) are those that `FileImages` has decoded from the file.
+    """
+    from PIL import Image
+
+    height, width, _ = pixels.shape
+    with suppress(*ERRORS), Image.open(path, formats=("JPEG", "PNG")) as image:
+        if image.getexif().get(ORIENTATION) in TURNED:
+            return height, width
+    return width, height
 
 
 def _unidentified(path: Path) -> str:

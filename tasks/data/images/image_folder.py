@@ -34,7 +34,7 @@ def read(source: Source) -> ImageClassificationData:
     classes = class_names(train_folder, skipped)
     train = class_folders(train_folder, classes, skipped)
     if (test_folder / ANNOTATIONS).is_file():
-        test = _annotated(test_folder, classes, skipped)
+        test = annotated_images(test_folder, classes, skipped)
     else:
         test_classes = class_names(test_folder, skipped)
         if test_classes == ("images",) != classes:
@@ -92,7 +92,7 @@ def class_folders(folder: Path, classes: tuple[str, ...], skipped: list[Path]) -
     return ImageSplit(FileImages.from_names(folder, names), np.array(labels, np.int64))
 
 
-def _annotated(folder: Path, classes: tuple[str, ...], skipped: list[Path]) -> ImageSplit:
+def annotated_images(folder: Path, classes: tuple[str, ...], skipped: list[Path]) -> ImageSplit:
     """Read val_annotations.txt: one line per image with file name, class, and a box, which is ignored, between tabs."""
     path = folder / ANNOTATIONS
     label_of_class = {name: label for label, name in enumerate(classes)}
@@ -128,6 +128,8 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
             visible = [entry for entry in entries if not entry.name.startswith(".")]
+            for entry in visible:
+                entry.is_dir()  # raises OSError for a link that leads to itself
             return sorted(visible, key=lambda entry: entry.name)
     except OSError as error:
-        raise InputError(f"{folder}: {error.strerror}") from None
+        raise InputError(f"{error.filename or folder}: {error.strerror}") from None

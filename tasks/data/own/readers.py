@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
@@ -12,7 +13,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from dropbench.harness.errors import InputError, count_of
+from dropbench.harness.errors import InputError, check_text, count_of
 from dropbench.harness.files import read_bytes
 from dropbench.harness.trials.task import Split
 from dropbench.tasks.data.card import CARD, Card, describe
@@ -20,7 +21,7 @@ from dropbench.tasks.data.classification import ImageClassificationData, TextCla
 from dropbench.tasks.data.dataset import DATASETS
 from dropbench.tasks.data.detection.annotations import AnnotatedSplit
 from dropbench.tasks.data.detection.coco import BoxedImage, DetectionData, read_annotations
-from dropbench.tasks.data.images.image_folder import class_folders, class_names
+from dropbench.tasks.data.images.image_folder import ANNOTATIONS, annotated_images, class_folders, class_names
 from dropbench.tasks.data.lines import single_spaces, stream_lines
 from dropbench.tasks.data.locate import Source
 from dropbench.tasks.data.read import Data
@@ -32,6 +33,7 @@ from dropbench.tasks.data.text.tagged import TaggedData, tagged_data
 from dropbench.tasks.data.translation.parallel import PairFiles, ParallelText
 
 FILES = "splits as in the files"
+WHOLE, NUMBER = re.compile(r"[+-]?\d{1,999}"), re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
 TABLES: dict[int, Any] = {1: (TextClassificationData, TextSplit), 2: (PairData, PairSplit)}
 """Number of columns of text → types of the data and of a split."""
 
@@ -57,7 +59,19 @@ def _value(path: Path, line: int, row: Mapping[str, Any], name: str) -> str:
     if not isinstance(value := row[name], str | int) or isinstance(value, bool):
         given = json.dumps(value)[:40]
         raise InputError(f"{path}:{line}: {name} is {given}: expected text or a whole number")
+    check_text(str(value), f"{path}:{line}: {name}")
     return single_spaces(str(value))
+
+
+def _classes(path: Path, label: str, names: set[str]) -> tuple[str, ...]:
+    """Return the labels of train in order: whole numbers by value, then words by alphabet."""
+    words = sorted(names - {""})
+    fractions = [name for name in words if not WHOLE.fullmatch(name)]
+    if fractions and all(NUMBER.fullmatch(name) for name in words):
+        expected = f"expected text or whole numbers; or list the classes by `classes` in {CARD}"
+        raise InputError(f"{path}: {label} is a number such as {fractions[0][:40]}: {expected}")
+    whole = sorted(filter(WHOLE.fullmatch, words), key=int)
+    return (*whole, *(name for name in words if name not in {*whole}))
 
 
 def _read_table(rows_of: Callable[[Path, Card], Iterator[Row]], source: Source) -> Data:
@@ -68,9 +82,7 @@ def _read_table(rows_of: Callable[[Path, Card], Iterator[Row]], source: Source) 
         split: [(line, [_value(path, line, row, name) for name in names]) for line, row in rows_of(path, card) if row]
         for split, [path] in files.items()
     }
-    words = sorted({values[label] for _, values in tables["train"]} - {""})
-    by_value = sorted(words, key=lambda name: (not name.isdecimal(), len(name) * name.isdecimal()))
-    classes = card.classes or tuple(by_value)
+    classes = card.classes or _classes(files["train"][0], card.label, {values[label] for _, values in tables["train"]})
     numbers = {name: number for number, name in enumerate(classes)}
     given, groups, notes = dict[Split, Any](), dict[Split, Sequence[str]](), list[str]()
     for split, table in tables.items():
@@ -79,8 +91,10 @@ def _read_table(rows_of: Callable[[Path, Card], Iterator[Row]], source: Source) 
                 known = f"{', '.join(classes)[:200]}, the classes of {'the card' if card.classes else 'train'}"
                 raise InputError(f"{files[split][0]}:{line}: {card.label} '{values[label][:40]}': not among {known}")
         columns = list(zip(*(values for _, values in table if all(values[:label])), strict=True))
-        if not columns or len(numbers) < 2:
-            raise InputError(f"{files[split][0]}: expected rows with text, and two classes or more, not {len(numbers)}")
+        if not columns:
+            raise InputError(f"{files[split][0]}: no rows with text: expected one at least")
+        if len(numbers) < 2:
+            raise InputError(f"{files[split][0]}: {count_of(len(numbers), 'class', 'classes')}: expected two or more")
         if left_out := len(table) - len(columns[0]):
             notes.append(f"{count_of(left_out, 'row')} of {files[split][0].name} without text left out")
         labels = np.array([numbers[name] for name in columns[label]], np.int64)
@@ -119,17 +133,29 @@ def _split_images(card: Card, given: Mapping[Split, Any], seed: int) -> tuple[tu
     if card.group and not any(card.group in path.name for files in given_paths.values() for path in files):
         raise InputError(f"{CARD}: group '{card.group}' is in no file's name: correct or drop it")
     splits, note = three_splits(given, card.percent, groups, "your files", seed)
-    sizes = [{path: path.stat().st_size for path in paths(rows)} for rows in splits]
+    sizes = [{path: _size(path) for path in paths(rows)} for rows in splits]
     common = {size for one, other in combinations(sizes, 2) for size in {*one.values()} & {*other.values()}}
     keys = ([sha256(read_bytes(path)).digest() for path in part if part[path] in common] for part in sizes)
     return splits, [note or FILES, *overlap_notes(keys)]
 
 
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from None
+
+
 def read_image_folder(source: Source) -> ImageClassificationData:
-    """Read images in a folder per class; dev and test may lack classes."""
+    """Read images in a folder per class, or in Tiny-ImageNet's published layout; dev and test may lack classes."""
     card, folders = _open(source)
-    skipped: list[Path] = []
-    names = {split: class_names(folder, skipped) for split, [folder] in folders.items()}
+    skipped, left_out = list[Path](), list[str]()
+    # As in Tiny-ImageNet's archive, whose test images have no classes.
+    annotated = {split for split, [folder] in folders.items() if (folder / ANNOTATIONS).is_file()} - {"train"}
+    names = {split: class_names(folder, skipped) for split, [folder] in folders.items() if split not in annotated}
+    if annotated and names.get("test") == ("images",):
+        del names["test"], folders["test"]
+        left_out = ["the folder test left out, as its images have no classes"]
     classes = card.classes or names["train"]
     if len(classes) < 2:
         raise InputError(f"{source.folder}: {len(classes)} class: expected two or more, with a folder for each")
@@ -139,8 +165,12 @@ def read_image_folder(source: Source) -> ImageClassificationData:
             raise InputError(
                 f"{folders[split][0]}: class '{min(unknown)}' is in the folder or in {where}, but not in both"
             )
-    given = {split: class_folders(folder, classes, skipped) for split, [folder] in folders.items()}
+    given = {
+        split: (annotated_images if split in annotated else class_folders)(folder, classes, skipped)
+        for split, [folder] in folders.items()
+    }
     splits, notes = _split_images(card, given, source.split_seed)
+    notes += left_out
     if count := len({*skipped} - {source.folder / CARD}):
         notes.append(f"{count_of(count, 'file or folder', 'files or folders')} skipped, not images")
     return ImageClassificationData(source.name, classes, *splits, tuple(notes))

@@ -23,7 +23,7 @@ import numpy as np
 from dropbench.harness.errors import InputError, count_of
 from dropbench.harness.trials.task import Split
 from dropbench.tasks.data.classification import TextClassificationData, TextSplit
-from dropbench.tasks.data.lines import read_lines, single_spaces
+from dropbench.tasks.data.lines import MAX_LINE, read_lines, single_spaces
 from dropbench.tasks.data.locate import Source
 from dropbench.tasks.data.splits import SPLITS, three_splits
 
@@ -84,6 +84,7 @@ def _label_text_rows(path: Path) -> Iterator[Row]:
 
 def csv_rows(path: Path, lines: Iterable[str], separator: str = ",") -> Iterator[tuple[int, list[str]]]:
     """Yield the line and the fields of each row; raise InputError for a quote in the wrong place."""
+    csv.field_size_limit(MAX_LINE)  # of the process; by default 128 KiB, which documents exceed
     reader = csv.reader((f"{line}\n" for line in lines), strict=True, delimiter=separator)
     while True:
         # The line at which the row starts: an open quote is detected many lines later.

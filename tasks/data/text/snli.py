@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dropbench.harness.errors import InputError, count_of
+from dropbench.harness.errors import InputError, check_text, count_of
 from dropbench.tasks.data.classification import ClassificationData, LabeledSplit, Labels
 from dropbench.tasks.data.dataset import Unit
 from dropbench.tasks.data.lines import single_spaces, stream_lines
@@ -69,6 +69,8 @@ def _split(path: Path, rows: Iterator[Row], classes: tuple[str, ...]) -> tuple[P
     for line, row in rows:
         if not all(isinstance(row.get(name), str) for name in FIELDS):
             raise InputError(f"{path}:{line}: expected a JSON object with the strings {', '.join(FIELDS)}")
+        for name in FIELDS:
+            check_text(row[name], f"{path}:{line}: {name}")
         label, premise, hypothesis = row[LABEL], single_spaces(row[PREMISE]), single_spaces(row[HYPOTHESIS])
         if label == UNLABELED:
             missing_counts["a gold label"] += 1

@@ -12,7 +12,12 @@ from torch import Tensor, nn
 
 from dropbench import InputError, unregularize
 from dropbench.adapters.libraries import fairseq_attention
-from dropbench.adapters.libraries.fairseq_models import DUPLICATES, build_translation_model, without_duplicates
+from dropbench.adapters.libraries.fairseq_models import (
+    ARCHITECTURES,
+    DUPLICATES,
+    build_translation_model,
+    without_duplicates,
+)
 from dropbench.harness.models.regularize import bind
 from dropbench.harness.models.sites import watch
 from tests.adapters.families import Inputs, tokens
@@ -181,10 +186,10 @@ def test_subclasses_and_added_keys_are_regularized(module: Any) -> None:
     assert torch.equal(run(), plain)
 
 
-def test_the_regularizer_replaces_the_models_attention_dropout() -> None:
+def test_a_regularizer_of_keys_replaces_the_models_attention_dropout() -> None:
     model = stock(attention_dropout=0.9).train()
     run = FAMILY["fairseq-stock"].run
-    bind(model, "none")
+    bind(model, "dropkey", ratio=0.0)
     assert torch.equal(run(model, seed=1), run(model, seed=2))
     unregularize(model)
     assert not torch.equal(run(model, seed=1), run(model, seed=2))
@@ -204,6 +209,14 @@ def test_invalid_options_are_refused(options: dict[str, Any], joined: bool, mess
         build_translation_model(
             "transformer-wmt-en-de", {"dim": 8, "heads": 2, **options}, source=20, target=20, joined=joined
         )
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_no_model_has_attention_dropout_of_its_own(name: str) -> None:
+    small = {"encoder_layers": 1, "decoder_layers": 1, "dim": 8, "heads": 2, "feedforward": 8}
+    model = build_translation_model(name, small, source=20, target=20, joined=True)
+    own: list[Any] = [module for module in model.modules() if isinstance(module, MultiheadAttention)]
+    assert [module.dropout_module.p for module in own] == [0.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize("share", ["all", "decoder", "none"])

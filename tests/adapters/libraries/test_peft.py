@@ -98,7 +98,7 @@ def test_a_map_that_was_replaced_is_an_error() -> None:
         train(model)
 
 
-@pytest.mark.parametrize("name", ["mixout", "sigma-reparam", "weight-orthogonality"])
+@pytest.mark.parametrize("name", ["mixout", "sigma-reparam"])
 def test_weights_that_are_adapted_later_are_an_error(name: str) -> None:
     model = adapt(regularize(encoder(), name, quiet=True), "linear2")
     with pytest.raises(InputError, match=r"^layers.0.linear2: it was replaced by a Linear since `regularize`"):
@@ -106,7 +106,7 @@ def test_weights_that_are_adapted_later_are_an_error(name: str) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("name", ["mixout", "sigma-reparam", "weight-orthogonality"])
+@pytest.mark.parametrize("name", ["mixout", "sigma-reparam"])
 def test_adapted_weights_are_refused(name: str, target: str) -> None:
     report = bind(adapt(encoder(), target), name)
     refused = {

@@ -141,7 +141,9 @@ def test_unknown_and_impossible_options_are_refused() -> None:
         build_vit("vit-cifar", {"dept": 3}, **shape)
     with pytest.raises(InputError, match=r"^model vit-cifar with .*num_heads.*: "):
         build_vit("vit-cifar", {"num_heads": 5}, **shape)
-    with pytest.raises(InputError, match=r"unknown stem of model vit-cifar 'convolution'.*convolutional"):
+    with pytest.raises(
+        InputError, match=r"model vit-cifar: stem=convolution: input should be 'patches' or 'convolutional'"
+    ):
         build_vit("vit-cifar", {"stem": "convolution"}, **shape)
     with pytest.raises(InputError, match=r"patch_size=1: expected a power of 2 for stem=convolutional"):
         build_vit("vit-cifar", {"stem": "convolutional", "patch_size": 1}, **shape)

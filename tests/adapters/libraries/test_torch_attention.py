@@ -108,7 +108,7 @@ def test_dropout_of_the_module_is_replaced() -> None:
     module = attention(batch_first=True, dropout=0.9)
     x = torch.randn(2, 6, 8)
     expected = module.eval()(x, x, x)[0]
-    bind(module.train(), "none")
+    bind(module.train(), "no-attention-dropout")
     torch.testing.assert_close(module(x, x, x)[0], expected)
 
 

@@ -103,9 +103,9 @@ def test_attention_dropout_of_the_model_is_replaced_only_at_bound_sites() -> Non
     with torch.no_grad():
         plain = model(**tokens()).last_hidden_state
         model.train()
-        bind(model, "none")
+        bind(model, "no-attention-dropout")
         torch.testing.assert_close(model(**tokens()).last_hidden_state, plain)
-        bind(model, "none", include=["*.0.*"])
+        bind(model, "no-attention-dropout", include=["*.0.*"])
         assert (model(**tokens()).last_hidden_state - plain).abs().max() > 1e-3
 
 

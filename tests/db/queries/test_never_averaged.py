@@ -19,6 +19,7 @@ import dropbench
 from dropbench.db.report.dashboard.app import make_app
 from dropbench.db.store.run_record import RunRecord
 from dropbench.db.store.store import Store, open_store
+from dropbench.harness.regularizers.drop import UnitDrop
 from dropbench.harness.settings import Settings
 from dropbench.harness.suites.cell import Cell, SuiteOptions
 from dropbench.harness.suites.request import Request
@@ -60,9 +61,10 @@ PAIRS: dict[str, tuple[str, dict[str, Any]]] = {
     "values of rescale": ("inverse", {"params": {"rescale": "inverse"}}),
     "models": ("bert-tiny", {"model": "bert-tiny"}),
     "libraries": ("torch 2.13", {"libraries": NEW}),
+    "recipes": ("0.25", {"recipe": {"clip_norm": 0.25}}),
 }
 """The differences of the second trial of each regularizer, as text, and the fields."""
-ASKED = {"values of rescale", "models"}
+ASKED = {"values of rescale", "models", "recipes"}
 """Differences that `--group-by` pools if the user asks for rows without them; the row says so."""
 
 
@@ -81,6 +83,7 @@ def trials(kind: str) -> Iterator[tuple[Trial, str, float]]:
             params = {"ratio": 0.3, **change.pop("params", {})} if name != "none" else {}
             trial = spec_of("text-classification").draft_for(TrialRequest(**fields, params=params, seed=seed))
             assert trial is not None
+            change |= {"recipe": {**trial.recipe, **change["recipe"]}} if "recipe" in change else {}
             versions = trial.result_versions | change.pop("result_versions", {})
             fields = {"data": DataRef(name="trec", fingerprint=FIRST), "result_versions": versions, **change}
             trial = trial.model_copy(update=fields)
@@ -159,6 +162,8 @@ def test_results_by_group(place: Path, kind: str, call: Call) -> None:
 
 
 def test_what_differs_is_a_group_key_and_a_filter_key(place: Path, kind: str, call: Call) -> None:
+    if kind == "recipes":
+        return  # no key: the mark tells them apart
     own = {"data folders": "fingerprint", "libraries": "libraries", "models": "model", "values of rescale": "rescale"}
     key = own.get(kind, "result_versions")
     assert all(key in row for row in json.loads(call("results", "--group-by", key, "--json").out))
@@ -183,6 +188,9 @@ def test_rank(place: Path, kind: str, call: Call) -> None:
     improvements = sorted(row["improvement"] for row in ranking["rows"] if row["regularizer"] == "dropkey")
     if kind in ("versions of dropkey", "values of rescale"):
         assert improvements == [-80.0, -60.0]
+    elif kind == "recipes":  # never averaged: one of them is ranked
+        assert improvements in ([-80.0], [-100 * 40 / 60])
+        assert "trained with different recipes (clip_norm): each is ranked separately" in ranking["notes"]
     else:  # blocks of their own, whose improvements are averaged
         assert improvements == [pytest.approx((-80.0 - 100 * 40 / 60) / 2)]
         assert ranking["blocks"] == 2
@@ -220,7 +228,7 @@ def test_views(place: Path, kind: str, call: Call) -> None:
     query = next(line for line in page.splitlines() if line.startswith('dropbench db sql "SELECT suite, config_id'))
     done = call("db", "sql", query.split('"')[1])
     assert done.code == 0, done.err
-    check(done.out, kind)
+    check(done.out, kind, names=kind != "recipes")  # another configuration
 
 
 def test_frames(place: Path, kind: str) -> None:
@@ -238,7 +246,7 @@ def test_the_example_for_pandas(place: Path, kind: str, monkeypatch: pytest.Monk
     place.joinpath("example.py").write_text(program)
     with contextlib.redirect_stdout(io.StringIO()) as out:
         runpy.run_path("example.py")
-    check(out.getvalue(), kind)
+    check(out.getvalue(), kind, names=kind != "recipes")
 
 
 @pytest.mark.parametrize("kind", ["engine versions"], indirect=True)
@@ -250,6 +258,39 @@ def test_a_table_says_with_which_versions_it_was_trained(
     monkeypatch.setattr(result_versions, "ENGINE", ENGINE + 2)
     note = f"trained with result version {ENGINE + 1} of engine; version {ENGINE + 2} is current"
     assert note in " ".join(call("report", "mine.yaml").out.split())
+
+
+@pytest.mark.parametrize("kind", ["versions of dropkey"], indirect=True)
+def test_rows_of_an_older_rule_are_marked_in_every_table(
+    place: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def marked(name: str, *arguments: str) -> set[float]:
+        found = json.loads(call(*arguments, "--json").out)
+        rows = found["rows"] if isinstance(found, dict) else found
+        return {row[name] for row in rows if "older rule" in (row["mark"] or "")}
+
+    tables = {
+        ("mean", "results"): {10.0},
+        ("mean", "results", "--group-by", "regularizer"): {10.0},
+        ("mean", "results", "--curve", "train/loss"): {10.0},
+        ("new_mean", "compare", "regularizer=none", "regularizer=dropkey"): {10.0},
+        ("improvement", "compare", "--rank"): {-80.0},
+    }
+    assert all(marked(*arguments) == set() for arguments in tables)
+    monkeypatch.setattr(UnitDrop, "result_version", 2)
+    assert {arguments: marked(*arguments) for arguments in tables} == tables
+    newer, older = call("report", "mine.yaml").out, call("report", "mine.yaml", "--request", _other(call)).out
+    assert "older rule" not in newer
+    assert re.search(r"dropkey +10\.00 +1‡", older)
+    note = "‡ older rule: trained with result version 1 of regularizer dropkey; version 2 is current"
+    assert note in " ".join(older.split())
+
+
+def _other(call: Call) -> str:
+    """Return the request of the first trials, which is not the newest."""
+    return (
+        call("report", "mine.yaml", "--format", "html", "-o", "page.html").err.rpartition("--request ")[2].strip("`\n")
+    )
 
 
 def _cells(call: Call, *options: str) -> list[dict[str, Any]]:

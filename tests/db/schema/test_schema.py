@@ -209,6 +209,8 @@ def test_a_writer_that_does_not_end(url: str, store: Store) -> None:
         ("mysql+mysqlconnector://me@nowhere/x", "needs the package 'mysql': install it with pip"),
         ("postgresql+psycopg://me@here:port/x", "expected a SQLAlchemy URL"),
         (f"postgresql+psycopg://me@{'a' * 300}/x", "expected a SQLAlchemy URL"),
+        ("postgresql+psycopg://me:a%00b@here/x", r"expected a URL without NUL \(%00\)$"),
+        ("sqlite:///a%00b.db", "expected a URL without NUL"),
         ("postgresql+psycopg://me@localhost/x?foo=bar", 'invalid connection option "foo"'),
         ("postgresql+psycopg://me@localhost/x?connect_timeout=x", "bad value for connect_timeout"),
         ("sqlite:///x.db?timeout=x", "invalid option in the URL: could not convert string to float: 'x'"),

@@ -60,16 +60,23 @@ def test_wilcoxons_test_is_exact_with_ties(values: list[float]) -> None:
     sums = np.array([np.dot(signs, ranks) for signs in product((0, 1), repeat=len(nonzero))])
     observed = ranks[nonzero > 0].sum()
     expected = min(1.0, 2 * min(np.mean(sums <= observed), np.mean(sums >= observed)))
-    assert wilcoxon(values) == pytest.approx(expected, rel=1e-9)
+    assert wilcoxon(values, np.zeros(len(values))) == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("n", [3, 8, 20, 50, 51, 200])
 def test_as_scipy(n: int) -> None:
     values = RNG.normal(0.3, 1, n)
-    assert wilcoxon(values) == pytest.approx(stats.wilcoxon(values).pvalue, rel=1e-9)
+    assert wilcoxon(values, np.zeros(n)) == pytest.approx(stats.wilcoxon(values).pvalue, rel=1e-9)
     if n == 8:
         rounded = values.round()
-        assert wilcoxon(rounded) == pytest.approx(stats.wilcoxon(rounded).pvalue, rel=1e-9)
+        assert wilcoxon(rounded, np.zeros(n)) == pytest.approx(stats.wilcoxon(rounded).pvalue, rel=1e-9)
+
+
+def test_rounding_breaks_no_tie() -> None:
+    """Means of the same counts in another order: 0.1 + 0.2 is not 0.3 in floating point."""
+    assert ranks_of([[0.1 + 0.2, 0.3, 0.2]]) == [[1.5, 1.5, 3.0]]
+    first, second = [0.3, 0.1 + 0.2, 1.0], [0.2, 0.2, 1.0]  # differences of 0.1, twice, and 0
+    assert wilcoxon(first, second) == wilcoxon([1, 1], [0, 0])
 
 
 @pytest.mark.parametrize(("methods", "q"), [(2, 1.960), (3, 2.343), (4, 2.569), (5, 2.728), (8, 3.031), (10, 3.164)])

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from dropbench.db.schema.connection import connect
 from dropbench.db.schema.tables import METADATA
+from dropbench.db.statistics.seeds import summarize
 from dropbench.db.store.run_record import RunRecord
 from dropbench.db.store.store import Store
 from dropbench.db.tuning.propose import propose
@@ -131,6 +132,20 @@ def test_of_equals_the_first_is_chosen_in_either_direction(scores: list[int], hi
     chosen = Selection(Sweep(space={}), made, Metric("any", higher_is_better=higher)).chosen
     assert chosen is not None
     assert chosen.params["number"] == scores.index(max(scores) if higher else min(scores))
+
+
+@pytest.mark.parametrize("higher", [True, False])
+def test_rounding_decides_no_tie(higher: bool) -> None:
+    """Both have 878 of 900 right over five seeds; the mean percentages differ in the 16th digit."""
+    counts = ((165, 173, 180, 180, 180), (173, 175, 175, 175, 180))
+    means = [summarize(100 * count / 180 for count in own).mean for own in (counts if higher else counts[::-1])]
+    assert means[0] != means[1]
+    made = tuple(
+        Candidate({"number": number}, cell("ratio=0.1"), "", (), "succeeded", dev=dev)
+        for number, dev in enumerate(means)
+    )
+    chosen = Selection(Sweep(space={}), made, Metric("any", higher_is_better=higher)).chosen
+    assert chosen is made[0]
 
 
 @pytest.mark.parametrize(

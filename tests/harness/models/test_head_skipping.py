@@ -10,7 +10,8 @@ import torch
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
-from dropbench.adapters.text.text_transformer import Encoder, TextOptions
+from dropbench.adapters.text.options import TextOptions
+from dropbench.adapters.text.text_transformer import Encoder
 from dropbench.adapters.vision.t2t_vit import build_t2t_vit
 from dropbench.harness.models import head_skipping
 from dropbench.harness.models.regularize import bind

@@ -1,4 +1,4 @@
-"""Compare the presets of `UnitDrop` and `none` with their formulas in float64, one head at a time."""
+"""Compare the presets of `UnitDrop` and the baselines with their formulas in float64, one head at a time."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from dropbench.harness.models.attention import attend
+from dropbench.harness.regularizers import BASELINES
 from dropbench.harness.regularizers.spec import build_regularizer
 from tests.covering import each_pair
 from tests.harness.given import site_with
@@ -23,15 +24,16 @@ DROPS: dict[str, dict[str, int]] = {
 }
 
 
-@each_pair(name=["none", *DROPS], mask=["none", "padding", "bias", "of heads"], causal=[False, True])
+@each_pair(name=[*BASELINES, *DROPS], mask=["none", "padding", "bias", "of heads"], causal=[False, True])
 def test_values_and_gradients_equal_the_formula(name: str, mask: str, causal: bool) -> None:
-    given, params = reference.masks(BATCH, HEADS)[mask], {} if name == "none" else {"ratio": RATIO, **DROPS[name]}
+    given, params = reference.masks(BATCH, HEADS)[mask], {"ratio": RATIO, **DROPS[name]} if name in DROPS else {}
     site = site_with(build_regularizer(name, **params), grid=(2, 3))
     q, k, v = reference.qkv(BATCH, HEADS)
+    own = 0.0 if name == "none" else 0.5  # the model's own dropout, which `none` would keep
 
     def run(values: Tensor) -> Tensor:
         torch.manual_seed(7)
-        return attend(q, k, values, site, training=True, mask=given, causal=causal)
+        return attend(q, k, values, site, training=True, mask=given, causal=causal, dropout=own)
 
     kept = run(torch.eye(reference.TOKENS, dtype=torch.float64).expand(BATCH, HEADS, -1, -1)).detach() != 0
     out, expected, dropped = run(v), [], False
@@ -41,10 +43,10 @@ def test_values_and_gradients_equal_the_formula(name: str, mask: str, causal: bo
             dropped |= bool((~kept[b, h] & (weights > 0)).any())
             if name == "dropout":
                 weights = weights * kept[b, h] / (1 - RATIO)
-            elif name != "none":
+            elif name in DROPS:
                 weights = weights * kept[b, h]
                 total = weights.sum(dim=-1, keepdim=True)
                 weights = weights / (total.detach() if name == "dropattention-detached" else total)
             expected.append(weights @ v[b, h])
     reference.assert_equal(name, out, torch.stack(expected).view(out.shape), (q, k, v))
-    assert dropped == (name != "none")
+    assert dropped == (name in DROPS)

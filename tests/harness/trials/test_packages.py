@@ -84,7 +84,9 @@ def test_a_changed_package_is_another_trial(
         file.write("# a comment")
     assert make().id != first.id
     directory = RunDirectory.create(tmp_path, first)
-    with pytest.raises(InputError, match="plug-in near_package: missing, or changed since the trial was requested"):
+    with pytest.raises(
+        InputError, match="plug-in near_package has changed since the trial was made: restore it, or enqueue it again"
+    ):
         _train(directory, Settings(), lambda: False)
 
 

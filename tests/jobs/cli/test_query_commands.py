@@ -145,8 +145,8 @@ def test_compare(call: Call, filled: Path) -> None:
         "2 compared: 2 better, 0 worse, 0 neither",
         "2 tested: 0 intervals without 0; significant at 5 %: 0 after Holm's correction, 0 after Benjamini-Hochberg's",
         "within noise: the interval of the change contains 0",
-        "accuracy: noise floor 2.00 (pooled std of old over seeds); detectable difference 7.45 (pooled half-width of"
-        " the intervals, 3 pairs)",
+        "accuracy: noise floor 2.00 (pooled std of old over seeds); detectable difference 10.75 (3 pairs, after"
+        " Holm's correction for 2 differences)",
         alone,
     ]
     assert "unknown state, suite or trial id 'dropkey'" in call("compare", "data=mr dropkey", "mine").err

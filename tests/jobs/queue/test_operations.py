@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from dropbench.db.store.store import Store
 from dropbench.harness.errors import InputError, UnsuitableError
@@ -110,3 +112,16 @@ def test_a_suite_runs_and_shows_its_skipped_cells(place: Workplace) -> None:
     )  # fmt: skip
     assert alone.returncode == 2
     assert alone.stderr == f"dropbench: {REASON}\n"
+
+
+def test_weights_that_do_not_fit_are_refused_before_anything_is_queued(
+    store: Store, place: Workplace, tmp_path: Path
+) -> None:
+    torch.save({"blocks.0.weight": torch.ones(2, 2)}, tmp_path / "other.pt")
+    request = TrialRequest(
+        task="image-classification", data="digits", model="t2t-vit-digits", weights=str(tmp_path / "other.pt")
+    )
+    trial = TASKS.get(request.task).trial_for(request, Settings())
+    with pytest.raises(InputError, match=r"other\.pt: they do not fit this T2T"):
+        enqueue(store, place.settings, requested("mine", trial))
+    assert store.counts()["queued"] == 0

@@ -10,6 +10,7 @@ from dropbench.harness.errors import InputError
 from dropbench.harness.runs import lease
 from dropbench.harness.runs.lease import Lease
 from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.training.environment import processor
 from dropbench.jobs.worker.attempt import Attempt, checkpoint_step, finalize_dead
 from dropbench.jobs.worker.retry import MAX_FRUITLESS_ATTEMPTS
 from tests.jobs.workplace import Tiny
@@ -41,7 +42,7 @@ def test_the_record_of_an_attempt(directory: RunDirectory) -> None:
     assert (record["state"], record["steps_done"], record["device"], record["gpu_seconds"]) == (
         "succeeded",
         12,
-        "cpu",
+        processor(),
         0,
     )
     assert record["ended_at"] >= record["started_at"]
@@ -167,3 +168,14 @@ def test_a_live_attempt_on_another_machine_is_left_alone(
     assert [record["state"] for record in directory.attempts()] == ["lost"]
     assert not half_written.exists()
     assert not held.held(), "the process that was taken for dead would write nothing more"
+
+
+@pytest.mark.parametrize(
+    ("executor", "tasks", "cpus"), [("slurm", "3", 3), ("slurm", "abc", 1), ("slurm", "", 1), ("local", "3", 1)]
+)
+def test_the_cores_of_all_processes_of_a_job_on_slurm(
+    directory: RunDirectory, monkeypatch: pytest.MonkeyPatch, executor: str, tasks: str, cpus: int
+) -> None:
+    monkeypatch.setenv("SLURM_NTASKS", tasks)
+    attempt = Attempt(directory, submission="s", executor=executor, job_id="7")
+    assert attempt.record["cpus"] == cpus

@@ -163,7 +163,9 @@ def test_a_changed_plug_in(place: Workplace, work: Work, tiny: Tiny) -> None:
     changed = trial.model_copy(update={"plugins": {"tiny_task.py": "0" * 64}})
     work([Trial.model_validate(version.model_dump()) for version in (right, changed)])()
     causes = {attempts[0]["state"]: attempts[0]["cause"] for attempts in place.attempts().values()}
-    cause = "plug-in tiny_task.py: missing, or changed since the trial was requested: pass it by --plugin"
+    cause = (
+        "plug-in tiny_task.py has changed since the trial was made: restore it, or enqueue it again, as another trial"
+    )
     assert causes == {"succeeded": None, "failed": cause}
 
 

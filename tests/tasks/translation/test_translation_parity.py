@@ -15,7 +15,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from torch import nn
 
 from benchmarks.training.translation import command_line, prepared
-from dropbench.adapters.libraries.fairseq_models import TranslationOptions
+from dropbench.adapters.libraries.options import TranslationOptions
 from dropbench.harness.models.regularize import bind
 from dropbench.harness.models.sites import watch
 from dropbench.harness.runs.run_directory import RunDirectory

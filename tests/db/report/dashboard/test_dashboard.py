@@ -238,3 +238,11 @@ def test_a_taken_port_is_reported_in_one_line(call: Call, settings: Settings, mo
         done = call("dashboard", "--port", str(number))
     assert done.code == 2
     assert done.err.startswith(f"dropbench: --port {number}: ")
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/trial/%00", "/trial/abc%00def", "/suite?name=%00", "/suite?name=mine&request=%00", "/trial/%ff"],
+)
+def test_an_address_with_a_nul_or_no_text_does_not_exist(ask: Ask, path: str) -> None:
+    assert ask(path).status == 404

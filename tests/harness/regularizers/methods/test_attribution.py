@@ -14,6 +14,7 @@ from dropbench.harness.errors import InputError
 from dropbench.harness.models.attention import attend
 from dropbench.harness.regularizers.base import Site
 from dropbench.harness.regularizers.methods.attribution import ADDrop, high_region
+from dropbench.harness.regularizers.methods.tokens import floor_share
 from dropbench.harness.regularizers.passes import Passes
 from dropbench.harness.regularizers.schedules import constant
 from dropbench.harness.regularizers.spec import build_regularizer
@@ -187,9 +188,14 @@ def test_regions_equal_those_by_sorting_all_keys(masked: bool, share: float) -> 
     for row, keys, own in zip(attributions.flatten(0, 2), allowed.flatten(0, 2), found.flatten(0, 2), strict=True):
         ascending = row[keys].sort().values
         if len(ascending):
-            assert torch.equal(own, keys & (row >= ascending[int((1 - share) * torch.tensor(len(ascending)))]))
+            assert torch.equal(own, keys & (row >= ascending[floor_share(1 - share, len(ascending))]))
         else:
             assert not own.any()
+
+
+def test_the_size_of_a_region_is_that_of_the_decimal_share() -> None:
+    attributions = torch.arange(100.0).expand(1, 1, 1, 100)
+    assert int(high_region(attributions, None, 0.41).sum()) == 41  # in float32, (1 - 0.41) * 100 is below 59
 
 
 @pytest.mark.parametrize("name", ["ad-drop+drophead", "attendout+headmask-important"])

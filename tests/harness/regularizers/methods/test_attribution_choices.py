@@ -117,7 +117,7 @@ def test_attendout_is_that_of_a_slow_reference() -> None:
     expected = loss_with(model, x, labels, dropped, ONES)
     reward = float((loss_with(model, x, labels, weights, ONES) - expected).detach())
     (own,) = torch.autograd.grad(loss, [generator.weight], retain_graph=True)
-    (policy,) = torch.autograd.grad(-reward * torch.stack(log_probs).mean(), [generator.weight])
+    (policy,) = torch.autograd.grad(-reward * torch.stack(log_probs).sum(), [generator.weight])
     check("attendout", own, policy)
     assert own.abs().max() > 1e-4
     compare("attendout", model, loss, expected)

@@ -116,6 +116,24 @@ def test_queries_of_cross_attention_are_all_counted() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_queries_of_cross_attention_are_padding_as_in_the_decoder_before_it(name: str) -> None:
+    regularizer, sites = build_regularizer(name), []
+    for kind in ("decoder-self", "cross"):
+        sites.append(Site(kind, kind, 0, 1, HEADS))
+        regularizer.bind_to(sites[-1], lambda ratio, layer, depth: ratio)
+    given = reference.masks(BATCH, HEADS)["padding"]
+    q, k, v = reference.qkv(BATCH, HEADS)
+    others = q.detach().clone()
+    others[-1, :, -2:] *= -3.0  # padding
+    terms = []
+    for queries in (q, others):
+        attend(queries, k, v, sites[0], training=True, mask=given, causal=True)
+        attend(queries, k, v, sites[1], training=True)
+        terms.append(sites[1].penalties.pop().detach())
+    reference.check(name, *terms)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_nothing_is_observed_in_evaluation_or_without_gradients(name: str) -> None:
     site, (q, k, v) = site_of(name, weight=1), reference.qkv(BATCH, HEADS)
     attend(q, k, v, site, training=False)

@@ -11,7 +11,7 @@ from timm.models import create_model
 from dropbench.harness.errors import InputError
 from dropbench.harness.models.regularize import bind
 from dropbench.harness.regularizers.base import Site
-from dropbench.harness.regularizers.methods.tokens import PatchDropout
+from dropbench.harness.regularizers.methods.tokens import PatchDropout, floor_share
 from dropbench.harness.regularizers.schedules import SCHEDULES
 from tests.harness.regularizers.methods.reference import check
 
@@ -25,14 +25,14 @@ def site(ratio: float) -> tuple[PatchDropout, Site]:
     return method, made
 
 
-@pytest.mark.parametrize("ratio", [0.1, 0.5, 0.99])
+@pytest.mark.parametrize("ratio", [0.1, 0.5, 0.8, 0.99])  # (1 - 0.8) * 20 is below 4
 def test_values_and_gradients_equal_a_reference(ratio: float) -> None:
     x = torch.randn(BATCH, PREFIX + PATCHES, WIDTH, dtype=torch.float64, requires_grad=True)
     method, made = site(ratio)
     torch.manual_seed(4)
     out = method.tokens(x, made)
     torch.manual_seed(4)
-    noise, kept = torch.rand(BATCH, PATCHES), max(1, int(PATCHES * (1 - ratio)))
+    noise, kept = torch.rand(BATCH, PATCHES), max(1, PATCHES * round(100 - 100 * ratio) // 100)
     rows = []
     for b in range(BATCH):
         chosen = sorted(range(PATCHES), key=lambda n: float(noise[b, n]))[:kept]
@@ -64,3 +64,9 @@ def test_it_trains_with_columns_and_refuses_units_of_the_grid() -> None:
         InputError, match=r"'dropkey-block' fits none.*grid, and the tokens that patchdropout keeps form none"
     ):
         bind(model, "dropkey-block+patchdropout")
+
+
+def test_a_share_of_hundredths_is_exact() -> None:
+    pairs = [(percent, number) for percent in range(101) for number in range(300)]
+    assert all(floor_share(percent / 100, number) == percent * number // 100 for percent, number in pairs)
+    assert all(floor_share(1 - percent / 100, number) == (100 - percent) * number // 100 for percent, number in pairs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from typing import Any
 
 import pytest
@@ -13,8 +14,13 @@ from dropbench.harness.errors import InputError
 from dropbench.harness.models.regularize import bind, unregularize
 from dropbench.harness.models.sites import set_progress
 from dropbench.harness.regularizers.auxiliary_loss import penalty
+from dropbench.harness.regularizers.methods.weight_modules import eigenvalue_spread
 from dropbench.harness.regularizers.spec import build_regularizer
+from tests.golden.figures import draws, picked
 from tests.harness.regularizers.methods.reference import check
+from tests.paths import ROOT
+
+GOLDEN = ROOT / "tests" / "golden" / "weight_orthogonality.json"
 
 
 def encoder(layers: int = 1) -> Any:
@@ -116,36 +122,106 @@ def test_mixout_follows_its_schedule_over_steps_and_resumes() -> None:
     assert torch.equal(twin(inputs()), mixed)
 
 
-def orthogonality(weight: Tensor) -> Tensor:
-    rows = list(weight) if weight.shape[0] <= weight.shape[1] else list(weight.T)
-    total = torch.zeros((), dtype=torch.float64)
-    for i, first in enumerate(rows):
-        for j, second in enumerate(rows):
-            cosine = (first * second).sum() / (first.square().sum() * second.square().sum()).sqrt()
-            total = total + (cosine - float(i == j)) ** 2
-    return total / len(rows) ** 2
+def test_unregularize_keeps_the_weights_that_sigma_reparam_computes() -> None:
+    for gamma in ("one", "spectral-norm"):
+        model = encoder(2)
+        bind(model, "sigma-reparam", gamma=gamma)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for _ in range(5):
+            optimizer.zero_grad()
+            model(inputs()).square().mean().backward()
+            optimizer.step()
+        expected = model.eval()(inputs())
+        assert torch.equal(unregularize(model)(inputs()), expected)
+        bind(model.train(), "sigma-reparam")  # γ starts at the norm of these weights
+        torch.testing.assert_close(model.eval()(inputs()), expected)
 
 
-def test_weight_orthogonality_equals_the_mean_of_its_formula() -> None:
+def matrices(model: Any) -> list[list[list[float]]]:
+    """Return the matrices of the queries, keys and values of all layers, in this order."""
+    joint = [layer.self_attn.in_proj_weight for layer in model.layers]
+    return [part.tolist() for weight in joint for part in weight.chunk(3)]
+
+
+def eigenvalue(matrix: list[list[float]], start: list[float]) -> float:
+    """Return the Rayleigh quotient of a symmetric matrix after one step of power iteration."""
+
+    def times(x: list[float]) -> list[float]:
+        return [sum(a * b for a, b in zip(row, x, strict=True)) for row in matrix]
+
+    x = times(start)
+    return sum(a * b for a, b in zip(times(x), x, strict=True)) / sum(a * a for a in x)
+
+
+def slow_spread(weight: list[list[float]], first: list[float], second: list[float]) -> float:
+    """Return the estimate of λ_max − λ_min of W Wᵀ."""
+    gram = [[sum(a * b for a, b in zip(one, other, strict=True)) for other in weight] for one in weight]
+    largest = eigenvalue(gram, first)
+    shifted = [[value - largest * (i == j) for j, value in enumerate(row)] for i, row in enumerate(gram)]
+    smallest = eigenvalue(shifted, second) + largest
+    return largest - smallest
+
+
+def test_weight_orthogonality_equals_the_sum_of_its_formula() -> None:
     model, plain = encoder(2), encoder(2)
-    assert torch.equal(model(inputs()), plain(inputs()))
     bind(model, "weight-orthogonality", alpha=0.7)
     assert torch.equal(model(inputs()), plain(inputs()))
+    torch.manual_seed(3)
     term = penalty(model, 0)
     assert term is not None
-    names = [name for name, value in plain.named_parameters() if value.dim() == 2]
-    assert len(names) == 8
-    values = dict(plain.named_parameters())
-    expected = 0.7 * torch.stack([orthogonality(values[name]) for name in names]).mean()
-    check("weight-orthogonality", term, expected)
+    torch.manual_seed(3)
+    starts = [torch.rand(2, 6).double().tolist() for _ in range(6)]
+
+    def slow(model: Any) -> float:
+        return 0.7 * sum(slow_spread(w, *start) ** 2 for w, start in zip(matrices(model), starts, strict=True))
+
+    check("weight-orthogonality", term, slow(plain))
     term.backward()
-    expected.backward()
-    linear, reference = model.layers[1].linear2, plain.layers[1].linear2
-    ours = linear.parametrizations.weight.original.grad
-    check("weight-orthogonality", ours, reference.weight.grad)
+    gradient = model.layers[1].self_attn.parametrizations.in_proj_weight.original.grad
+    weight = plain.layers[1].self_attn.in_proj_weight
+    for row, column in ((0, 0), (7, 3), (17, 5)):  # by differences
+        values = []
+        for step in (1e-5, -1e-5):
+            with torch.no_grad():
+                weight[row, column] += step
+                values.append(slow(plain))
+                weight[row, column] -= step
+        torch.testing.assert_close(float(gradient[row, column]), (values[0] - values[1]) / 2e-5, atol=1e-7, rtol=1e-6)
+    assert all(each.grad is None for each in model.layers[1].linear1.parameters())
     assert penalty(model, 0) is None  # it is forgotten until the next forward pass
     model.eval()(inputs())
     assert penalty(model, 0) is None
+
+
+def test_weight_orthogonality_grows_with_the_scale_of_weights() -> None:
+    values = []
+    for scale in (1.0, 2.0):
+        model = encoder()
+        with torch.no_grad():
+            model.layers[0].self_attn.in_proj_weight.mul_(scale)
+        bind(model, "weight-orthogonality")
+        model(inputs())
+        torch.manual_seed(3)
+        values.append(torch.as_tensor(penalty(model, 0)).item())
+    assert values[1] == pytest.approx(16 * values[0])
+
+
+@pytest.mark.parametrize("case", json.loads(GOLDEN.read_text(encoding="utf-8")), ids=lambda case: str(case["shape"]))
+def test_weight_orthogonality_equals_the_authors_code(case: dict[str, Any]) -> None:
+    """See docs/parity.md."""
+    draw, (rows, columns) = draws(f"weight {case['shape']}"), case["shape"]
+    weight = torch.from_numpy(draw.standard_normal((rows, columns)) / columns**0.5).requires_grad_()
+    first, second = (torch.from_numpy(draw.random_sample(rows)) for _ in range(2))
+    loss = eigenvalue_spread(weight, first, second).square()
+    assert loss.item() == pytest.approx(case["loss"], rel=1e-9)
+    (gradient,) = torch.autograd.grad(loss, weight)
+    assert picked(gradient) == pytest.approx(case["gradient"], rel=1e-9, abs=1e-12)
+
+
+def test_only_matrices_of_queries_keys_and_values_have_the_penalty() -> None:
+    report = bind(encoder(), "weight-orthogonality")
+    assert [(site.name, site.projections) for site in report.bound] == [("layers.0.self_attn", 3)]
+    assert {site.name for site, _ in report.skipped} >= {"layers.0.linear1", "layers.0.self_attn.out_proj"}
 
 
 def test_gradients_of_two_passes_are_those_of_their_sum() -> None:

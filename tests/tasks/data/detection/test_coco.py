@@ -114,15 +114,17 @@ def set_(key: str, index: int, **fields: Any) -> Callable[[dict[str, Any]], None
         (set_("images", 3, file_name="x" * 300), r"images\[3\]: no image 'xxx"),
         (set_("images", 3, id=1), r"images\[3\]: duplicate image id 1"),
         (set_("images", 3, width=0), r"images\[3\]: width 0: expected an integer, 1 or larger"),
+        (set_("images", 3, id="4"), r'images\[3\]: id "4": expected an integer, 0 or larger'),
+        (set_("categories", 1, name="\ud83d"), r"categories\[1\]: name '\\ud83d': expected text in UTF-8"),
         (set_("images", 3, id=10**4000), r"images\[3\]: id 1000.*: expected an integer"),
-        (set_("images", 3, file_name=None), r"images\[3\]: file_name None: expected a string"),
+        (set_("images", 3, file_name=None), r"images\[3\]: no file_name: expected a string"),
         (set_("annotations", 2, image_id=77), r"annotations\[2\]: image_id 77 is not among the images"),
         (set_("annotations", 2, category_id=1), r"annotations\[2\]: category_id 1 is not among the categories"),
         (set_("annotations", 2, bbox=[1, 2, -3, 4]), r"annotations\[2\]: bbox .*negative size"),
         (set_("annotations", 2, bbox=[1, 2, 3]), r"annotations\[2\]: bbox \[1, 2, 3\]: expected \[left, top"),
         (set_("annotations", 2, bbox=[1, 2, 3, float("nan")]), r"annotations\[2\]: bbox .*: expected \[left, top"),
         (set_("annotations", 2, bbox=[1, 2, 3, 10**400]), r"annotations\[2\]: bbox .*: expected \[left, top"),
-        (set_("annotations", 2, area="12"), r"annotations\[2\]: area 12: expected a number of pixels, or none"),
+        (set_("annotations", 2, area="12"), r"annotations\[2\]: area \"12\": expected a number of pixels, or none"),
         (set_("annotations", 2, iscrowd=2), r"annotations\[2\]: iscrowd 2: expected 0 or 1"),
         (set_("categories", 1, id=7), r"categories\[1\]: duplicate category id 7"),
         (set_("categories", 1, name="Cat"), "categories differ from those of instances_train2017.json"),
@@ -143,7 +145,7 @@ def test_invalid_annotations_are_reported_by_entry(
 def test_a_nested_file_and_images_of_another_size_or_kind_are_reported(tmp_path: Path) -> None:
     data, image = load(write(tmp_path)), tmp_path / "val2017" / "5.jpg"
     Image.new("RGB", (65, 80)).save(image)
-    with pytest.raises(InputError, match=r"5.jpg: 65 × 80 pixels: expected 64 × 80 by instances_val2017.json"):
+    with pytest.raises(InputError, match=r"5.jpg: 65 × 80 pixels as displayed: expected 64 × 80, as annotated"):
         data.verify(lambda: None)
     image.unlink()
     os.mkfifo(image)

@@ -1,0 +1,182 @@
+"""Every recipe key and model option that a trial may override is read when it trains; the others are refused by name.
+
+A trial of each task and family of models is trained with a recipe that records which of its keys are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dropbench.harness.models.catalog import MODELS
+from dropbench.harness.registry import load
+from dropbench.harness.settings import Settings
+from dropbench.harness.trials.alignment import FINETUNE_KEYS
+from dropbench.harness.trials.plugins import make_trials
+from dropbench.harness.trials.recipe import FILLED_IN
+from dropbench.harness.trials.task import TASKS, spec_of
+from dropbench.harness.trials.trial import Trial, TrialRequest
+from tests.input_errors import one_line
+from tests.tasks.making import CPU, DETR, LANGUAGE_MODEL, METRO, TEXTS, VOLO
+from tests.tasks.test_training import TRANSLATION
+from tests.tasks.test_weights import folder as bert  # noqa: F401
+from tests.training import run
+
+STEPS = {"steps": 3, "evaluate_every": 3, "warmup": 1}
+VIT = {**STEPS, "batch_size": 8, "model.depth": 1, "model.embed_dim": 16, "model.num_heads": 2}
+TEXT = {**STEPS, "batch_size": 8, "max_length": 16}
+ENCODER = {"model.layers": 1, "model.dim": 16, "model.heads": 2, "model.feedforward": 16}
+LANGUAGE = {**STEPS, **LANGUAGE_MODEL}
+FAIRSEQ = {key: value for key, value in TRANSLATION.items() if key != "epochs"} | STEPS
+DETECTION = {**STEPS, **DETR, "image_size": 32, "batch_size": 2, "model.frozen": False}
+DIGITS = ("image-classification", "digits", "vit-digits")
+TREC = ("text-classification", "trec-synthetic", "text-transformer")
+CASES: dict[str, tuple[tuple[str, str, str], dict[str, Any], dict[str, Any]]] = {
+    "vit": (DIGITS, VIT, {}),
+    "sgd": (DIGITS, {**VIT, "optimizer": "sgd"}, {}),
+    "without warmup": (DIGITS, {**VIT, "warmup": 0}, {}),
+    "a constant rate": (DIGITS, {**VIT, "lr_schedule": "constant"}, {}),
+    "a rate that drops": (DIGITS, {**VIT, "lr_schedule": "step", "lr_drop": 2}, {}),
+    "finetuning": (DIGITS, {**VIT, "finetune_epochs": 1}, {"regularizer": "dropkey", "align": "finetune"}),
+    "t2t-vit": (("image-classification", "digits", "t2t-vit-digits"), {**VIT, "model.token_dim": 4}, {}),
+    "volo": (
+        ("image-classification", "cifar10-synthetic", "volo-cifar"),
+        {**STEPS, **VOLO, "batch_size": 4, "token_labels": "image"},
+        {},
+    ),
+    **{task: ((task, data, "text-transformer"), {**TEXT, **ENCODER}, {}) for task, data in TEXTS.items()},
+    "bert": (("text-classification", "trec-synthetic", "bert-tiny"), {**TEXT, **ENCODER}, {}),
+    "an encoder of transformers": (("text-classification", "trec-synthetic", "transformers-encoder"), TEXT, {}),
+    "language model": (("language-modelling", "text-synthetic", "learned-dropout-lm"), LANGUAGE, {}),
+    "mixture of experts": (("language-modelling", "text-synthetic", "learned-dropout-lm-moe"), LANGUAGE, {}),
+    "translation": (("translation", "multi30k-synthetic", "transformer-wmt-en-de"), FAIRSEQ, {}),
+    "translation as fairseq": (
+        ("translation", "multi30k-synthetic", "transformer-wmt-en-de"), {**FAIRSEQ, "order": "fairseq"}, {},
+    ),
+    "detr": (("object-detection", "coco-synthetic", "detr"), DETECTION, {}),
+    "qpic": (("interaction-detection", "hico-det-synthetic", "qpic"), DETECTION, {}),
+    "metro": (("mesh-recovery", "humbi-synthetic", "metro"), {**STEPS, **METRO, "image_size": 32}, {}),
+}  # fmt: skip
+SLOW = {"qpic", "metro", "translation as fairseq", "mixture of experts"}
+OTHERWISE = {"kinds", "seed_splits", "model", "epochs", "steps"}
+"""Keys that are read as a part of `Trial.recipe`, or of which one excludes the other."""
+UNSET = {"volo": {"mixup", "cutmix"}, "a constant rate": {"lr_drop"}, "an encoder of transformers": {"vectors"}}
+"""Keys that have to be unset."""
+
+
+def recorder(kind: type[Any], reads: set[str]) -> Callable[[Any, str], Any]:
+    """Return a ``__getattribute__`` for models of pydantic that adds the fields that are read to `reads`."""
+
+    def dump(self: Any) -> Any:
+        def recorded(*, include: Any = kind.model_fields, exclude: Any = (), **options: Any) -> Any:
+            reads.update(names := {*include} - {*exclude})
+            return object.__getattribute__(self, "model_dump")(include=names, **options)
+
+        return recorded
+
+    def read(self: Any, name: str) -> Any:
+        if name in kind.model_fields:
+            reads.add(name)
+        if name == "model_dump":
+            return dump(self)
+        return object.__getattribute__(self, name)
+
+    return read
+
+
+@pytest.fixture
+def make(request: pytest.FixtureRequest) -> Callable[[str], Trial]:
+    """Case → its trial."""
+
+    def made(case: str) -> Trial:
+        (task, data, model), overrides, fields = CASES[case]
+        weights = str(request.getfixturevalue("bert")) if model == "transformers-encoder" else None
+        named = {"task": task, "data": data, "model": model, "weights": weights, **fields}
+        return make_trials(TrialRequest(**named, overrides=overrides), [0], CPU)[0]
+
+    return made
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, marks=[pytest.mark.slow] * (case in SLOW)) for case in CASES])
+def test_what_is_not_read_is_refused(
+    case: str, make: Callable[[str], Trial], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = make(case)
+    task, facts = TASKS.get(trial.task), MODELS.entry(trial.model).facts
+    recipe = task.recipe_type.model_validate(trial.recipe)
+    refused = {**recipe.unread(facts), **({} if trial.align == "finetune" else dict.fromkeys(FINETUNE_KEYS, ""))}
+    reads, options = set[str](), set[str]()
+    recording: Any = type("Recording", (task.recipe_type,), {"__getattribute__": recorder(task.recipe_type, reads)})
+    set_up = task.setup
+
+    def record(self: Any) -> None:
+        self.recipe = recording.model_validate(self.trial.recipe)
+        reads.clear()  # what validation has read
+        set_up(self)
+
+    monkeypatch.setattr(task, "setup", record)
+    kind = load(facts["options"])
+    monkeypatch.setattr(kind, "__getattribute__", recorder(kind, options), raising=False)
+    run(tmp_path, trial, num_workers=0)
+    has_backbone = trial.model in ("detr", "qpic", "metro")
+    unset = UNSET.get(case, set())
+    unread = {*task.recipe_type.model_fields} - reads - OTHERWISE - unset
+    filled_in = {key for key in task.recipe_type.model_fields if key.endswith(FILLED_IN)}
+    expected = refused.keys() & task.recipe_type.model_fields.keys()
+    assert unread - filled_in - {"backbone_lr"} == expected - filled_in - unset
+    assert ("backbone_lr" in unread) != has_backbone
+    assert options == set(kind.model_fields)
+
+
+def test_every_family_of_models_is_among_the_cases() -> None:
+    assert {MODELS.entry(model).target for (_, _, model), _, _ in CASES.values()} == {
+        MODELS.entry(model).target for model in MODELS
+    }
+    assert {task for (task, _, _), _, _ in CASES.values()} == set(TASKS)
+
+
+REFUSED: list[tuple[tuple[str, str, str], dict[str, Any], str]] = [
+    (TREC, {"backbone_lr": 1e-4}, "recipe: backbone_lr: model 'text-transformer' has no backbone"),
+    (TREC, {"momentum": 0.8}, "recipe: momentum=0.8: not read with optimizer=adam: remove it"),
+    (TREC, {"optimizer": "sgd", "beta1": 0.8}, "recipe: beta1=0.8: not read with optimizer=sgd"),
+    (TREC, {"lr_schedule": "constant", "min_lr": 0.1}, "recipe: min_lr=0.1: not read with lr_schedule=constant"),
+    (TREC, {"warmup": 0, "warmup_lr": 0.1}, "recipe: warmup_lr=0.1: not read without warmup"),
+    (TREC, {"freeze_vectors": True}, "recipe: freeze_vectors=True: not read without vectors"),
+    (TREC, {"vectors_fingerprint": "0"}, "recipe: vectors_fingerprint=0: it is filled in"),
+    (DIGITS, {"token_weight": 0.5}, "recipe: token_weight=0.5: not read without token_labels"),
+    (("object-detection", "coco-synthetic", "detr"), {"label_smoothing": 0.1}, "label_smoothing=0.1: the task has no"),
+    (("mesh-recovery", "humbi-synthetic", "metro"), {"label_smoothing": 0.1}, "label_smoothing=0.1: the task has no"),
+    (("translation", "multi30k-synthetic", "transformer-wmt-en-de"), {"symbols": 100}, "recipe: symbols: not read"),
+    (("translation", "wmt16-en-de-synthetic", "transformer-wmt-en-de"), {"pieces": 100}, "recipe: pieces: not read"),
+]
+
+
+@pytest.mark.parametrize(("place", "overrides", "message"), REFUSED, ids=[message for *_, message in REFUSED])
+def test_a_key_that_is_not_read_is_named(
+    place: tuple[str, str, str], overrides: Mapping[str, Any], message: str
+) -> None:
+    task, data, model = place
+    request = TrialRequest(task=task, data=data, model=model, overrides=dict(overrides))
+    with one_line(message):
+        TASKS.get(task).check(make_trials(request, [0], Settings())[0])
+
+
+def test_a_subword_model_does_not_read_the_keys_of_words() -> None:
+    recipe = spec_of("text-classification").recipe_type(epochs=1)
+    facts = MODELS.entry("transformers-encoder").facts
+    assert {"min_count", "lowercase", "vectors", "freeze_vectors"} <= recipe.unread(facts).keys()
+    assert not {"min_count", "lowercase", "vectors"} & recipe.unread(MODELS.entry("bert-tiny").facts).keys()
+
+
+def test_keys_of_fine_tuning_and_kinds_of_sites_are_no_part_of_trials_that_do_not_read_them() -> None:
+    def ids(regularizer: str, **overrides: Any) -> str:
+        task, data, model = DIGITS
+        request = TrialRequest(task=task, data=data, model=model, regularizer=regularizer, overrides=overrides)
+        return make_trials(request, [0], Settings())[0].id
+
+    assert ids("none", kinds="encoder-self", finetune_lr=1e-4) == ids("none")
+    assert ids("r-drop", kinds="encoder-self") != ids("dropkey", kinds="encoder-self")
+    assert ids("dropkey", kinds="encoder-self") != ids("dropkey")
