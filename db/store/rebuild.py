@@ -15,6 +15,7 @@ from dropbench.db.store.run_record import RunRecord, read_run_record
 from dropbench.db.store.store import Store
 from dropbench.harness.errors import InputError
 from dropbench.harness.runs.run_directory import RunDirectory, Runs
+from dropbench.harness.runs.stamps import check_archive
 from dropbench.harness.suites.request import Request, read_request, request_files
 
 BATCH_SIZE = 200
@@ -103,6 +104,9 @@ def _read(directory: RunDirectory, summary: RebuildSummary) -> RunRecord | None:
         record = read_run_record(directory)
         summary.damaged += record.damaged
         summary.recorded += 1
+        for file in sorted((directory.path / "checkpoint").glob("[!.]*.pt")):
+            with _reporting(summary, file):
+                check_archive(file, directory.id)
         return record
     with contextlib.suppress(InputError, OSError):
         return RunRecord(directory.trial(), "failed", reason=summary.damaged[damaged])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import sqlite3
 import tempfile
@@ -70,6 +71,10 @@ def _replace_file(file: Path, runs: Path, progress: Callable[[], None]) -> Rebui
     new = file.with_name(f".{file.name}.{os.urandom(4).hex()}")
     try:
         with _held(file) as previous:
+            pattern = rf"\.{re.escape(file.name)}\.[0-9a-f]{{8}}(-\w+)?"
+            for other in file.parent.iterdir() if previous is not None else ():
+                if re.fullmatch(pattern, other.name):  # of a command that was killed
+                    other.unlink()
             with open_store(URL.create("sqlite", database=str(new))) as store:
                 summary = _fill(store, runs, previous, progress)
             if file.exists():

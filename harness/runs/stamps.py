@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -44,6 +46,19 @@ def check_line(line: str, trial: str) -> None:
     """Raise ValueError if a line is not what this trial wrote."""
     if stamped_line(line.rpartition(_CHECK)[0] + "}", trial) != line:
         raise ValueError(_CHANGED)
+
+
+def check_archive(file: Path, trial: str) -> None:
+    """Raise InputError if a checkpoint is no archive of torch, or is not of this trial; no tensor is read."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            objects = [archive.read(name) for name in archive.namelist() if name.endswith("/data.pkl")]
+    except FileNotFoundError:  # its worker has a newer one
+        return
+    except (zipfile.BadZipFile, zlib.error, OSError, EOFError, NotImplementedError) as error:
+        raise damaged(file, trial, str(error)) from None
+    if not any(trial.encode() in content for content in objects):
+        raise damaged(file, trial, "it is not of this trial")
 
 
 def damaged(file: Path | str, trial: str, cause: str) -> InputError:

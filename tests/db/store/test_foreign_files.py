@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import torch
 
 from dropbench.db.transfer.rebuild import rebuild_database
 from dropbench.harness.runs.run_directory import RunDirectory
 from dropbench.harness.suites.request import request_files, write_request
+from dropbench.harness.training import checkpoint
 from tests.db.records import attempt, make_directory, make_trial
 from tests.requests import named
 
@@ -115,6 +117,19 @@ def test_a_half_written_attempt_and_event_are_no_damage(call: Call, runs: Path) 
     with (victim.path / "events.jsonl").open("ab") as file:
         file.write(b'{"event": "train", "st')
     assert "0 damaged files" in call("db", "rebuild").out
+    assert json.loads(call("results", "--json").out)[0]["n"] == 2
+
+
+def test_a_foreign_checkpoint_is_named(call: Call, runs: Path) -> None:
+    victim, other = RunDirectory(runs / VICTIM.id), RunDirectory(runs / OTHER.id)
+    for directory in (victim, other):
+        checkpoint.save_weights(directory.path / "checkpoint", 7, {"weight": torch.ones(2)})
+    assert "0 damaged files" in call("db", "rebuild").out
+    foreign("checkpoint/weights-000000007.pt")(victim, other)
+    (victim.path / "checkpoint" / "step-000000007.pt").write_bytes(b"cut short")
+    rebuilt = call("db", "rebuild")
+    assert f"damaged: {victim.path}/checkpoint/step-000000007.pt: damaged (File is not a zip file)" in rebuilt.err
+    assert f"damaged: {victim.path}/checkpoint/weights-000000007.pt: damaged (it is not of this trial)" in rebuilt.err
     assert json.loads(call("results", "--json").out)[0]["n"] == 2
 
 

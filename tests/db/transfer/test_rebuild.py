@@ -161,6 +161,7 @@ def test_the_old_file_is_renamed_and_the_rights_and_links_are_kept(call: Call, r
     Path("dropbench.db").symlink_to("elsewhere/real.db")
     before = Path("elsewhere/real.db").read_bytes()
     Path("elsewhere/real.db").chmod(0o640)
+    Path("elsewhere/.real.db.0123abcd").write_bytes(b"what a killed command left")
     said = call("db", "rebuild")
     assert Path("dropbench.db").is_symlink()
     (old,) = Path("elsewhere").glob("real.db.old-*")
