@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dis
 import inspect
+import re
 from collections.abc import Iterator
 from functools import cache
 from types import CodeType, FunctionType
@@ -32,6 +33,20 @@ def attention_calls(module: nn.Module) -> Calls | None:
     if names & SDPA:
         return "sdpa"
     return "softmax" if names & SOFTMAX and names & PRODUCTS else None
+
+
+def computes_softmax(module: nn.Module) -> bool:
+    """Return whether a module that attends calls a softmax: nothing else, or by its options instead of SDPA.
+
+    These are transformers' implementation `eager`, and flags such as timm's `fused_attn`, if they are off.
+    """
+    names = _names(original_class(module))
+    if "scaled_dot_product_attention" in names:
+        flags = [name for name in vars(module) if name in names and re.search("fused|flash|sdpa", name)]
+        return bool(flags) and all(getattr(module, name) is False for name in flags)
+    if "ALL_ATTENTION_FUNCTIONS" in names:
+        return getattr(getattr(module, "config", None), "_attn_implementation", None) in ("eager", None)
+    return attention_calls(module) == "softmax"
 
 
 def original_class(module: nn.Module) -> Any:

@@ -6,8 +6,11 @@ from typing import Any
 
 from torch import nn
 
+from dropbench.harness.interception.calls import original_class
 from dropbench.harness.models.adapter import parents_of
 
+BEFORE_CLASS_TOKEN = ("TalkingHeadAttn", "GPSA")
+"""Attention in the layers of CaiT and ConViT before the class token enters."""
 Grid = tuple[tuple[int, int] | None, int]
 """Rows and columns of the keys, or None, and the number of prefix tokens."""
 
@@ -18,15 +21,13 @@ def key_grid(model: nn.Module, path: str) -> Grid:
     It is the grid as the model was built; `drop.grid_of_keys` fits it to the keys of a call.
     """
     module: Any = model.get_submodule(path)
+    rules = (_of_transformers, _of_timm, _of_torchvision)
+    grids = (rule(model.get_submodule(parent)) for rule in rules for parent in parents_of(path))
+    grid, prefix = next((found for found in grids if found is not None), (None, 0))
     window = getattr(getattr(module, "relative_position_bias", module), "window_size", None)
-    if isinstance(window, tuple) and len(window) == 2:
+    if isinstance(window, tuple) and len(window) == 2 and window != grid:  # BEiT's window is the image
         return (int(window[0]), int(window[1])), 0
-    for rule in (_of_transformers, _of_timm, _of_torchvision):
-        for ancestor in map(model.get_submodule, parents_of(path)):
-            found = rule(ancestor)
-            if found is not None:
-                return found
-    return None, 0
+    return grid, 0 if original_class(module).__name__ in BEFORE_CLASS_TOKEN else prefix
 
 
 def _of_transformers(network: Any) -> Grid | None:
@@ -39,8 +40,9 @@ def _of_transformers(network: Any) -> Grid | None:
         return None
     rows, columns = (side // size for side, size in zip(patches.image_size, patches.patch_size, strict=True))
     prefix = positions.shape[1] - rows * columns + getattr(network.config, "num_register_tokens", 0)
-    masked = getattr(network.config, "mask_ratio", 0)  # a masked autoencoder drops most tokens
-    return ((rows, columns), prefix) if prefix >= 0 and not masked else (None, 0)
+    # A masked autoencoder drops most tokens, and GroupViT has others after them.
+    changed = getattr(network.config, "mask_ratio", 0) or hasattr(network.config, "num_group_tokens")
+    return ((rows, columns), prefix) if prefix >= 0 and not changed else (None, 0)
 
 
 def _of_timm(network: Any) -> Grid | None:

@@ -13,16 +13,26 @@ class Layout:
     Args:
         lead: the sizes of these axes.
         heads: the heads of the module by its attributes; the call may have another number.
+        sizes: the first sizes of the module's input, among them that of the batch.
         width: the channels of all heads together, if `lead` is one axis that may contain the heads.
         size: the channels of one head.
     """
 
-    def __init__(self, lead: tuple[int, ...], heads: int, *, width: int | None = None, size: int | None = None) -> None:
+    def __init__(
+        self,
+        lead: tuple[int, ...],
+        heads: int,
+        sizes: tuple[int, ...] = (),
+        *,
+        width: int | None = None,
+        size: int | None = None,
+    ) -> None:
         self.lead, self.axis = lead, len(lead) - 1
         self.heads = 1
         if len(lead) == 1:  # heads are folded into the batch, or there is one head
             joined = heads > 1 and lead[0] % heads == 0 and (width is None or size is None or heads * size == width)
-            self.heads, self.axis = heads if joined else 1, 0
+            alone = lead[0] in sizes and lead[0] not in [each * heads for each in sizes]  # the batch: a call per head
+            self.heads, self.axis = heads if joined and not alone else 1, 0
         elif len(lead) > 1:
             matching = [axis for axis in range(len(lead) - 1, 0, -1) if lead[axis] == heads]
             self.axis = matching[0] if matching else len(lead) - 1

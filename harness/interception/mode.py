@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from dropbench.harness.attention.reference.sdpa import allowed_keys
+from dropbench.harness.errors import InputError
 from dropbench.harness.interception.layout import Layout
 from dropbench.harness.models.adapter import can_use_original_forward
 from dropbench.harness.models.attention import attend, attend_weights
@@ -42,9 +43,9 @@ class Interception(TorchFunctionMode):
     dropout of these weights is left out if the regularizer replaces it.
     """
 
-    def __init__(self, site: Site, *, training: bool, sinks: int = 0) -> None:
+    def __init__(self, site: Site, sizes: tuple[int, ...], *, training: bool, sinks: int = 0) -> None:
         super().__init__()
-        self.site, self.training, self.sinks = site, training, sinks
+        self.site, self.sizes, self.training, self.sinks = site, sizes, training, sinks
         self.weights: torch.Size | None = None
         """The shape of the weights until they multiply values: dropout in between is that of the weights."""
 
@@ -78,13 +79,30 @@ class Interception(TorchFunctionMode):
         enable_gqa: bool = False,
     ) -> Tensor:
         """Replace SDPA; arguments and result are torch's."""
-        layout = Layout(query.shape[:-2], self.site.heads, width=self.site.width, size=query.shape[-1])
-        q = layout.fold(query)
-        k, v = (layout.fold(_with_heads(part, query, grouped=enable_gqa)) for part in (key, value))
+        if enable_gqa and key.shape[-3] != query.shape[-3]:
+            key, value = (each.repeat_interleave(query.shape[-3] // each.shape[-3], dim=-3) for each in (key, value))
+        lead = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
+        layout = self.layout(lead, width=self.site.width, size=query.shape[-1])
+        q, k, v = (layout.fold(each.expand(*lead, *each.shape[-2:])) for each in (query, key, value))
         mask = None if attn_mask is None else layout.fold_mask(attn_mask)
         options: dict[str, Any] = {"causal": is_causal, "scale": scale, "dropout": dropout_p}
         out = attend(q, k, v, self.site, training=self.training, mask=mask, **options)
         return layout.unfold(out)
+
+    def layout(self, lead: tuple[int, ...], **sizes: int | None) -> Layout:
+        """Return how the axes of a call are folded.
+
+        Raises:
+            InputError: a regularizer of heads acts on a call whose heads are unknown.
+        """
+        site, layout = self.site, Layout(lead, self.site.heads, self.sizes, **sizes)
+        regularizer = site.regularizer
+        if site.heads > 1 and layout.heads != site.heads and regularizer is not None and regularizer.needs_heads:
+            raise InputError(
+                f"{site.name} has {site.heads} heads, which its call of attention does not show: before queries and"
+                f" keys, its axes are {tuple(lead)}: exclude the site from {type(regularizer).__name__}"
+            )
+        return layout
 
     def softmax(self, input: Tensor, dim: int = -1, *third: Any, dtype: torch.dtype | None = None, **_: Any) -> Tensor:
         """Replace the softmax of logits (…, T, S); logits far below the maximum of their row are masked keys.
@@ -97,7 +115,7 @@ class Interception(TorchFunctionMode):
             weights = self.softmax(logits.transpose(1, 2)).transpose(1, 2).contiguous()  # Longformer: (B, T, H, S)
             self.weights = weights.shape
             return weights
-        layout = Layout(logits.shape[:-2], self.site.heads)
+        layout = self.layout(logits.shape[:-2])
         keys = layout.fold(logits[..., : logits.shape[-1] - self.sinks])
         allowed = allowed_keys(keys) | keys.isnan()  # NaN stays NaN
         weights = layout.unfold(attend_weights(keys, allowed, self.site, training=self.training))
@@ -118,13 +136,6 @@ def _is_over_keys(input: Tensor, dim: int | None = None, *_: Any, **__: Any) -> 
     return input.dim() >= 3 and dim in (-1, input.dim() - 1)
 
 
-def _with_heads(part: Tensor, query: Tensor, *, grouped: bool) -> Tensor:
-    """Return keys or values (…, S, d) for each head of the queries."""
-    if grouped and part.shape[-3] != query.shape[-3]:
-        part = part.repeat_interleave(query.shape[-3] // part.shape[-3], dim=-3)
-    return part.expand(*query.shape[:-2], *part.shape[-2:])
-
-
 class Intercepted(nn.Module):
     """The base of the classes that modules with intercepted attention have; see `intercepted_class`."""
 
@@ -136,7 +147,9 @@ class Intercepted(nn.Module):
             return super().forward(*args, **kwargs)
         sinks = sum("sink" in name for name in self._parameters)
         site = cast(Site, self.site)
-        with Interception(site, training=self.training, sinks=sinks):
+        given = next((each for each in (*args, *kwargs.values()) if isinstance(each, Tensor)), None)
+        sizes = () if given is None else tuple(given.shape[:2])
+        with Interception(site, sizes, training=self.training, sinks=sinks):
             result = super().forward(*args, **kwargs)
         if self.training and site.reach is not None and not torch.compiler.is_compiling():
             site.reach.note_pass(site.name)

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from dropbench.harness.interception.calls import attention_calls, original_class
+from dropbench.harness.interception.calls import attention_calls, computes_softmax, original_class
 from dropbench.harness.interception.grids import Grid, key_grid
 from dropbench.harness.interception.mode import intercepted_class
 from dropbench.harness.models.adapter import Adapter, Patch, number_layers, parents_of, stack_of
@@ -25,6 +25,8 @@ OTHER_ATTENTION = {
     "Factor|Linear|SSD|Lambda|Additive|Performer|Fourier": "it is linear attention, without a softmax over keys",
 }
 """Patterns of class names whose softmax has no row of keys for each query."""
+MIXED_HEADS = "^GPSA$|^CascadedGroupAttention$|^HaloAttn$"
+"""Classes whose calls of attention do not show heads: they mix the weights of two, or have heads or blocks instead."""
 INTERCEPTED = ("sdpa", "eager")
 """transformers' implementations that call SDPA or softmax; the others are kernels that nothing can intercept."""
 
@@ -53,8 +55,7 @@ class AnyModel(Adapter):
         modules, stacks = attention_modules(model), self.stacks(model)
         for path, module, kind, layer, depth in number_layers(model, modules, self.kind, stacks):
             place = (path, kind, layer, depth, _heads(module), *self.grid(model, path))
-            weights_only = attention_calls(module) == "softmax"
-            yield self.patch(module, Site(*place, weights_only=weights_only))
+            yield self.patch(module, Site(*place))
 
     def stacks(self, model: nn.Module) -> Callable[[nn.Module, str], str]:
         """Return a function from model and path to the stack in which layers are counted."""
@@ -70,6 +71,7 @@ class AnyModel(Adapter):
 
     def patch(self, module: nn.Module, site: Site) -> Patch:
         """Return the patch of a module."""
+        site.weights_only = computes_softmax(module)
         return InterceptionPatch(module, site, refusal=_refusal(module))
 
 
@@ -115,6 +117,8 @@ def _kind(path: str, module: Any) -> SiteKind:
 
 
 def _heads(module: Any) -> int:
+    if re.search(MIXED_HEADS, original_class(module).__name__):
+        return 0
     for name in HEADS:
         if isinstance(getattr(module, name, None), int):
             return int(getattr(module, name))

@@ -6,18 +6,21 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import wraps
+from functools import cache, wraps
 from typing import Any, ClassVar, cast
 
 import torch
 from torch import nn
+from torch.nn.modules.module import register_module_module_registration_hook
 from torch.nn.utils import parametrize
 
+from dropbench.harness.errors import InputError
 from dropbench.harness.registry import Registry
 from dropbench.harness.regularizers.base import Regularizer, Site, SiteKind
 from dropbench.harness.regularizers.output import (
     SiteModule,
     WeightModule,
+    output_module,
     read_usual_keys,
     weight_modules,
     write_usual_keys,
@@ -179,9 +182,29 @@ def install(model: nn.Module, module: nn.Module, site: Site, regularizer: Regula
         parametrize.register_parametrization(module, site.parameter, built)
         module.register_state_dict_post_hook(write_usual_keys)
         module.register_load_state_dict_pre_hook(read_usual_keys)
+        _watch_adapters()
     else:
         module.add_module(CHILD, built)
     site.module = built
+
+
+@cache
+def _watch_adapters() -> None:
+    """Refuse, from now on, adapters such as those of peft around maps whose weight a regularizer computes.
+
+    An adapter adds to the weight, which it freezes, and merges into a weight that is computed anew: the sum is lost.
+    """
+
+    def refuse(adapter: nn.Module, name: str, module: nn.Module | None) -> None:
+        for each in module.modules() if name == "base_layer" and module is not None else ():
+            for _, built in weight_modules(each):
+                site: Site = vars(built)["weight_site"]
+                raise InputError(
+                    f"{site.name}: a regularizer computes its weight, to which {type(adapter).__name__} cannot add: add"
+                    " adapters before `regularize`, which leaves adapted weights out"
+                )
+
+    register_module_module_registration_hook(refuse)
 
 
 def uninstall_weights(model: nn.Module) -> None:
@@ -233,7 +256,7 @@ def has_no_hooks(module: nn.Module) -> bool:
     site: Any = module.site
     is_counted = site.reach is not None and site.reach.in_evaluation
     return not is_counted and all(
-        hook is None for hook in (site.probe, site.module, site.masked_keys, site.mc_samples or None)
+        hook is None for hook in (site.probe, output_module(site), site.masked_keys, site.mc_samples or None)
     )
 
 

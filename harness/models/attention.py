@@ -10,7 +10,7 @@ from dropbench.harness.attention.reference import sdpa
 from dropbench.harness.errors import InputError
 from dropbench.harness.regularizers.around import regularized_attention, replaces_dropout
 from dropbench.harness.regularizers.base import Site
-from dropbench.harness.regularizers.output import regularized_heads
+from dropbench.harness.regularizers.output import output_module, regularized_heads
 
 
 def attend(
@@ -82,7 +82,7 @@ def attend(
             merged = call.with_merged_mask().mask
             site.probe(site, _probe_weights(sdpa.attention_weights(q, k, mask=merged, scale=scale), merged))
     out = regularized_attention(call, site) if training and regularizer is not None else plain(call)
-    if site.module is not None:
+    if output_module(site) is not None:
         out = regularized_heads(out, site, training=training, keys=k.shape[-2], mask=mask, causal=causal)
     return out
 
@@ -130,7 +130,7 @@ def attend_weights(logits: Tensor, mask: Tensor, site: Site, *, training: bool) 
                 f"{site.name} computes a softmax, and {type(part.regularizer).__name__} needs values: call SDPA there"
                 f" (transformers: `model.set_attn_implementation('sdpa')`) or exclude the site"
             )
-    if training and site.probe is None and site.module is None:
+    if training and site.probe is None and output_module(site) is None:
         exact = logits.to(torch.promote_types(logits.dtype, torch.float32))
         if site.regularizer is not None and site.ratio > 0.0:
             weights = site.regularizer.weights(exact, mask, site)

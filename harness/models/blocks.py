@@ -7,6 +7,7 @@ of its feed-forward network; a mixture of experts has none and is a feed-forward
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, get_args
 
@@ -16,6 +17,8 @@ from dropbench.harness.models.adapter import Patch, attention_width, parents_of
 from dropbench.harness.models.forward_patch import ForwardPatch, WeightPatch, bases_of
 from dropbench.harness.regularizers.base import AttentionKind, Site, SiteKind
 
+NEED_ALL_TOKENS = "ConVit|DPT|Sam3"
+"""Networks of images, by name, that need the tokens of the whole image."""
 STACKS = (nn.ModuleList, nn.Sequential)
 PROJECTED = ("q", "k", "v", "query", "key", "value", "qkv")
 """The beginnings of names of linear maps before attention."""
@@ -127,8 +130,9 @@ def _inputs(model: nn.Module, blocks: list[str], attention: Sequence[Patch], pre
         if entry is None or (kind, "") in present:
             continue
         path, child = entry
-        rotary = getattr(model.get_submodule(network), "rope", None) is not None
-        refusal = "its layers rotate every position: none may be left out" if kind == "tokens" and rotary else None
+        owner = model.get_submodule(network)
+        fixed = getattr(owner, "rope", None) is not None or re.match(NEED_ALL_TOKENS, type(owner).__name__)
+        refusal = "its layers use every position: none may be left out" if kind == "tokens" and fixed else None
         yield ForwardPatch(
             child, Site(path, kind, 0, 1, first.heads, first.grid, first.num_prefix_tokens), refusal=refusal
         )

@@ -27,13 +27,15 @@ class RegularizedForward:
         self.module, self.site = module, site
         self.extra: tuple[None, ...] | None = None
         """The values that a layer returns after its hidden states; None until it has run, or if they are tensors."""
-        self.returns_tuple = False
+        self.returns_tuple = self.changes_shape = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         forward = partial(type(self.module).forward, self.module, *args, **kwargs)
         site, regularizer = self.site, self.site.regularizer
         active = self.module.training and regularizer is not None and site.ratio > 0.0
         if regularizer is None or not (active or site.module is not None):
+            return forward()
+        if site.kind == "layer" and self.changes_shape:
             return forward()
         if site.kind == "layer":
             hidden = args[0] if args else kwargs[list(inspect.signature(forward.func).parameters)[1]]
@@ -46,27 +48,37 @@ class RegularizedForward:
             first = regularized_output(first, site, training=self.module.training)
         return (first, *result[1:]) if isinstance(result, tuple) else first
 
-    def _layer(self, forward: partial[Any], hidden: Tensor, regularizer: Regularizer) -> Any:
+    def _layer(self, forward: partial[Any], hidden: Any, regularizer: Regularizer) -> Any:
         """Run a layer, or skip it, and return what it returns.
 
         A skipped layer must still return whatever else later layers need, such as the position bias of T5. If this is
         a tensor, the layer runs although its hidden states are not used; the first time, it runs to find out. Such a
-        run changes no random number, so that a resumed training has the same ones.
+        run changes no random number, so that a resumed training has the same ones. A layer that changes the shape of
+        its hidden states is never skipped.
         """
         result: list[Any] = []
-        out = regularizer.run_layer(partial(_run, forward, result), hidden, self.site)
+        out: Any = regularizer.run_layer(partial(_run, forward, result), hidden, self.site)
         if not result and self.extra is None:
-            with torch.random.fork_rng(devices=[hidden.device] if hidden.is_cuda else []):
+            with torch.random.fork_rng(devices={state.device for state in _states(hidden) if state.is_cuda}):
                 _run(forward, result)
         if result:
-            self._note(result[0])
+            self._note(result[0], hidden)
+            if self.changes_shape:
+                return result[0]
         extra = result[0][1:] if result and self.returns_tuple else self.extra or ()
         return (out, *extra) if self.returns_tuple else out
 
-    def _note(self, result: Any) -> None:
+    def _note(self, result: Any, hidden: Any) -> None:
         self.returns_tuple = isinstance(result, tuple)
+        after = result[0] if self.returns_tuple else result
+        self.changes_shape = [each.shape for each in _states(after)] != [each.shape for each in _states(hidden)]
         extra = result[1:] if self.returns_tuple else ()
         self.extra = None if any(item is not None for item in extra) else extra
+
+
+def _states(hidden: Any) -> list[Tensor]:
+    """Return the hidden states of a layer, or of its branches, as those of CrossViT."""
+    return [hidden] if isinstance(hidden, Tensor) else list(hidden)
 
 
 def _run(forward: partial[Any], results: list[Any]) -> Tensor:

@@ -41,7 +41,7 @@ class Site:
         kind: the kind of attention or output; see `SiteKind`.
         layer: index of the layer in its stack, from 0, for the schedule.
         depth: number of layers in that stack.
-        heads: attention heads.
+        heads: attention heads; 0: they cannot be told apart.
         grid: rows and columns of the key tokens if they form a grid (vision), else None.
         num_prefix_tokens: key tokens before the grid (class token, distillation token); never part of the grid.
         regularizer: the regularizer of the site; None: none.
@@ -156,12 +156,13 @@ class Regularizer(FiniteModel, ABC):
     removes_tokens: ClassVar[bool] = False
     """True if tokens are left out of the sequence, which then forms no grid."""
     needs_all_heads: ClassVar[bool] = False
-    """True if it must know which head is which, so that no other part may leave heads out."""
+    """True if it must know which head is which: no other part may leave heads out."""
+    needs_heads: ClassVar[bool] = False
+    """True if it treats heads differently."""
     draws_per_batch: ClassVar[bool] = False
-    """True if all samples of a batch share a random draw, so that several passes cannot be one larger batch."""
+    """True if all samples of a batch share a random draw: several passes cannot be one larger batch."""
     is_per_query: ClassVar[bool] = False
-    """True if attention of a query depends on no other query, so that queries whose outputs nothing reads may be left
-    out."""
+    """True if attention of a query depends on no other query: those whose outputs nothing reads may be left out."""
 
     @model_validator(mode="after")
     def _require_strength(self) -> Self:
@@ -229,6 +230,8 @@ class Regularizer(FiniteModel, ABC):
         """Return why the regularizer cannot work at a site, or None if it can."""
         if site.weights_only and self.needs_values:
             return f"{type(self).__name__} needs values, and the module computes a softmax"
+        if not site.heads and self.needs_heads:
+            return "its heads cannot be told apart"
         return None if site.kind in self.sites else f"it does not regularize {site.kind} sites"
 
     def site_module(self, site: Site) -> nn.Module | None:
@@ -286,8 +289,7 @@ class Regularizer(FiniteModel, ABC):
     def weights(self, logits: Tensor, mask: Tensor, site: Site) -> Tensor | None:
         """Return the weights (B, H, T, S) with which `attend` attends in training, where a module asks for them alone.
 
-        `logits` (B, H, T, S) are scaled, at least in float32; `mask` is boolean. None: `attend` computes them, as the
-        output for unit vectors as values, which takes S / d times as long as attention.
+        `logits` (B, H, T, S) are scaled, at least in float32; `mask` is boolean. None: `attend` does, for unit vectors.
         """
         return None
 

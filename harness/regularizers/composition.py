@@ -53,6 +53,7 @@ class Composition(Regularizer):
     changes_over_steps: ClassVar[Any] = _any_part("changes_over_steps")
     acts_in_evaluation: ClassVar[Any] = _any_part("acts_in_evaluation")
     has_objective: ClassVar[Any] = _any_part("has_objective")
+    needs_heads: ClassVar[Any] = _any_part("needs_heads")
     leaves_parameters_unused: ClassVar[Any] = _any_part("leaves_parameters_unused")
     replaces_dropout: ClassVar[Any] = _any_part("replaces_dropout")
 

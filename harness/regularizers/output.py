@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 class SiteModule(nn.Module, ABC):
     """The part of a regularizer that lives in the model, one per site; it may hold parameters."""
 
+    changes_output: bool = True
+    """False if it only serves `Regularizer.attend`: outputs and evaluation are those of the model."""
+
     @abstractmethod
     def forward(
         self,
@@ -123,6 +126,7 @@ class SiteModules(SiteModule):
     def __init__(self, modules: Sequence[SiteModule]) -> None:
         super().__init__()
         self.parts = nn.ModuleList(modules)
+        self.changes_output = any(module.changes_output for module in modules)
 
     @classmethod
     def of_parts(cls, site: Site) -> nn.Module | None:
@@ -134,6 +138,11 @@ class SiteModules(SiteModule):
         for module in self.parts:
             x = module(x, **context)
         return x
+
+
+def output_module(site: Site) -> SiteModule | None:
+    """Return the module of a site that changes its output, in evaluation, too; None: none."""
+    return site.module if isinstance(site.module, SiteModule) and site.module.changes_output else None
 
 
 def regularized_output(

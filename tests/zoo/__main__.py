@@ -79,7 +79,7 @@ def _row(name: str, build: Callable[[str], Any]) -> tuple[str, str]:
     except Exception as error:
         return "not built", " ".join(f"{type(error).__name__}: {error}".split())[:100].replace("|", "/")
     try:
-        verdict = check(model, run, ratio=0.5)
+        verdict = check(model, run)
     except Exception as error:
         verdict = Verdict(0, problems=[f"{type(error).__name__}: {error}"])
     reasons = [f"{number} skipped: {reason}" for reason, number in verdict.skipped.items()]

@@ -19,6 +19,7 @@ PRODUCTS = {
     torch.matmul, torch.bmm, torch.einsum, torch.baddbmm, Tensor.matmul, Tensor.bmm, Tensor.baddbmm,
     Tensor.__matmul__, Tensor.__rmatmul__,
 }  # fmt: skip
+ROUNDING = 1e-5
 SOFTMAXES = {F.softmax, torch.softmax, Tensor.softmax}
 
 
@@ -59,7 +60,8 @@ class Count(TorchFunctionMode):
             values = next((each for each in inputs if id(each) not in self.weights), inputs[0])
             for owner in owners:
                 if self.parametrized[owner] == self.parametrized[self.stack[-1]]:
-                    self.note(_common(owner, self.stack[-1]), values)
+                    is_first = values is inputs[0] and values.dim() >= 2  # v @ weights.T, with keys as the last axis
+                    self.note(_common(owner, self.stack[-1]), values.mT if is_first else values)
         elif func in SOFTMAXES:
             dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
             if inputs[0].dim() >= 3 and dim in (-1, inputs[0].dim() - 1):
@@ -76,7 +78,7 @@ class Count(TorchFunctionMode):
     def note(self, owner: str, values: Tensor) -> None:
         """Note a call of attention."""
         self.found.add(owner)
-        if values.dim() >= 2 and torch.equal(values, values[..., :1, :].expand_as(values)):
+        if values.dim() >= 2 and float((values - values[..., :1, :]).norm()) <= ROUNDING * float(values.norm()):
             self.indifferent.add(owner)
 
 

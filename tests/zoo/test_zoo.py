@@ -16,7 +16,7 @@ from torchvision.models.maxvit import MaxVit  # noqa: E402
 from torchvision.models.swin_transformer import PatchMergingV2, SwinTransformer, SwinTransformerBlockV2  # noqa: E402
 
 from tests.zoo import timm_models, transformers_models  # noqa: E402
-from tests.zoo.checking import check  # noqa: E402
+from tests.zoo.checking import DROPKEY, METHODS, check, check_each  # noqa: E402
 
 TIMM = {
     "beit": "beit_base_patch16_224", "cait": "cait_xxs24_224", "coatnet": "test_coatnet", "davit": "davit_tiny",
@@ -32,13 +32,13 @@ TYPES = (
 
 @pytest.mark.parametrize("name", TIMM.values(), ids=TIMM)
 def test_a_family_of_timm(name: str) -> None:
-    verdict = check(*timm_models.build(name), ratio=0.5)
+    verdict = check(*timm_models.build(name))
     assert (verdict.outcome, verdict.problems) == ("holds", [])
 
 
 @pytest.mark.parametrize("name", TYPES)
 def test_a_type_of_transformers(name: str) -> None:
-    verdict = check(*transformers_models.build(name), ratio=0.5)
+    verdict = check(*transformers_models.build(name))
     assert (verdict.outcome, verdict.problems) == ("holds", [])
 
 
@@ -47,11 +47,11 @@ class Attend(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.qkv = nn.Linear(16, 48)
+        self.heads, self.qkv = 2, nn.Linear(16, 48)
         self.attend = nn.Sequential(nn.Softmax(dim=-1), nn.Dropout(0.1))
 
     def forward(self, x: Tensor) -> Tensor:
-        q, k, v = self.qkv(x).unflatten(-1, (3, 2, 8)).permute(2, 0, 3, 1, 4)
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, 8)).permute(2, 0, 3, 1, 4)
         weights: Tensor = self.attend(q @ k.transpose(-1, -2) * 8**-0.5)
         out: Tensor = (weights @ v).transpose(1, 2).flatten(2)
         return out
@@ -71,15 +71,15 @@ OWN: dict[str, Callable[[], nn.Module]] = {
 def test_modules_of_other_libraries_and_of_users(make: Callable[[], nn.Module]) -> None:
     torch.manual_seed(0)
     images = torch.randn(2, 3, 32, 32)
-    verdict = check(make(), lambda model: model(images), ratio=0.5)
-    assert (verdict.outcome, verdict.problems) == ("holds", [])
+    for verdict in check_each(make(), lambda model: model(images), DROPKEY, *METHODS):
+        assert (verdict.outcome, verdict.problems) == ("holds", [])
 
 
 @pytest.mark.slow
 def test_a_tenth_of_timm() -> None:
     outcomes = {}
     for family, models in list(timm_models.families().items())[::10]:
-        outcomes[family] = check(*timm_models.build(timm_models.smallest(models)), ratio=0.5).outcome
+        outcomes[family] = check(*timm_models.build(timm_models.smallest(models))).outcome
     assert {"holds", "no attention", "other attention"} >= set(outcomes.values()), outcomes
 
 
@@ -91,7 +91,7 @@ def test_a_tenth_of_transformers() -> None:
             model, run = transformers_models.build(name)
         except Exception:  # the rule does not fit: the page of `make zoo` has the reason
             continue
-        outcomes[name] = check(model, run, ratio=0.5).outcome
+        outcomes[name] = check(model, run).outcome
     assert len(outcomes) >= 25
     failing = {name for name, outcome in outcomes.items() if outcome in ("fails", "refused")}
     assert failing <= {"EvollaModel"}  # its adapters attend to a protein, which the rule does not give

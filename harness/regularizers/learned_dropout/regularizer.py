@@ -27,6 +27,10 @@ class LearnedDropout(MaskOptions):
     The drop ratio is learned: there is none to set, and schedules over layers have no effect.
     """
 
+    @property
+    def needs_values(self) -> bool:
+        return True
+
     def skip(self, site: Site) -> str | None:
         if site.kind == "mask-input":
             return None if self.dropout_input == "embed" else "masks come from hidden states"
@@ -34,13 +38,15 @@ class LearnedDropout(MaskOptions):
             return f"where={self.where} does not act on {site.kind} sites"
         if site.width is None:
             return "its width is unknown"
+        if not (self.heads or site.heads):
+            return "its heads cannot be told apart"
         if site.width % (self.heads or site.heads):
             return f"{self.heads or site.heads} heads do not divide its width {site.width}"
         if site.kind in _ATTENTION and self.heads not in (0, site.heads):
             return f"its masks are for {site.heads} heads, not {self.heads}"
         if self.dropout_input == "embed" and not site.embedded:
             return "its model passes no embeddings for pre-computed masks"
-        return None
+        return super().skip(site) if site.kind in _ATTENTION else None
 
     def site_module(self, site: Site) -> SiteModule:
         """Return the learned mask of a site, or the module that derives masks' input from the embeddings."""

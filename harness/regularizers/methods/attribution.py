@@ -171,13 +171,14 @@ class HeadMaskImportant(HeadMask):
         """Return 0 for the round(`Site.ratio`) most important heads, and 1 for the others."""
         import torch
 
+        from dropbench.harness.attention.reference.drop_masks import number_as_tensor
         from dropbench.harness.regularizers.auxiliary_loss import recomputing
 
         importance = (self._recomputed if recomputing() else self._importance).get(site)
         if importance is None:  # outside of a training step
             return torch.ones(rows, heads)
         order = importance.argsort(dim=1, descending=True).argsort(dim=1)
-        return (order >= round(site.ratio)).to(torch.float32).repeat(rows // len(order), 1)
+        return (order >= number_as_tensor(site.ratio).round()).to(torch.float32).repeat(rows // len(order), 1)
 
 
 class AttendOut(AroundAttention):
@@ -190,6 +191,7 @@ class AttendOut(AroundAttention):
     """
 
     stage: ClassVar[Stage] = "keys"
+    needs_heads: ClassVar[bool] = True
     needs_all_heads: ClassVar[bool] = True
     result_version: ClassVar[int] = 2
 
@@ -208,7 +210,7 @@ class AttendOut(AroundAttention):
     def skip(self, site: Site) -> str | None:
         if site.kind not in ("encoder-self", "decoder-self"):
             return f"it does not regularize {site.kind} sites"
-        return "its width is unknown" if site.width is None else None
+        return "its width is unknown" if site.width is None else super().skip(site)
 
     def site_module(self, site: Site) -> nn.Module | None:
         from dropbench.harness.regularizers.methods.weight_modules import DropGenerator  # which needs torch

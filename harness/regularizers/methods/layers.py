@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 class LayerDrop(PlainAttention):
     """Skips each layer with probability `ratio`, for the whole batch (Fan et al. 2020, "LayerDrop").
 
-    Processes that train together skip the same layers.
+    Processes that train together skip the same layers. Layers that change the shape of the hidden states, as between
+    the stages of an image model, are never skipped.
     """
 
     sites: ClassVar[frozenset[SiteKind]] = frozenset({"layer"})

@@ -125,6 +125,8 @@ class Disagreement(AttentionPenalty):
     Σ_i Σ_j |A_i ⊙ A_j| / H², the sum over queries and keys and the mean over samples.
     """
 
+    needs_heads: ClassVar[bool] = True
+
     of: Literal["subspaces", "positions", "outputs"] = Field(default="outputs", description="what is compared")
 
     @property
@@ -191,6 +193,10 @@ class DiverseAttention(AttentionPenalty):
     @property
     def needs_values(self) -> bool:
         return self.of == "tokens"
+
+    @property
+    def needs_heads(self) -> bool:  # type: ignore[override]
+        return self.of == "heads"
 
     def skip(self, site: Site) -> str | None:
         if self.of == "heads" and site.heads == 1:

@@ -171,6 +171,7 @@ class DropGenerator(SiteModule):
     """
 
     MAXIMUM = 0.95
+    changes_output = False
 
     def __init__(self, heads: int) -> None:
         super().__init__()

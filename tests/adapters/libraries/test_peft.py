@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from dropbench import InputError, regularize, sites, unregularize
 from dropbench.harness.models.regularize import bind
+from dropbench.harness.models.sites import through_attend
 from tests.adapters.test_contract import FAMILIES
 
 peft = pytest.importorskip("peft", reason="peft is not installed")
@@ -24,11 +26,14 @@ def encoder() -> nn.Module:
     return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
 
 
+def lora(*targets: str) -> Any:
+    return peft.LoraConfig(r=2, target_modules=list(targets), init_lora_weights=False)
+
+
 def adapt(model: nn.Module, *targets: str) -> nn.Module:
     """Add LoRA with a delta that is not zero."""
     torch.manual_seed(1)
-    config = peft.LoraConfig(r=2, target_modules=list(targets), init_lora_weights=False)
-    adapted: nn.Module = peft.inject_adapter_in_model(config, model)
+    adapted: nn.Module = peft.inject_adapter_in_model(lora(*targets), model)
     return adapted
 
 
@@ -98,11 +103,12 @@ def test_a_map_that_was_replaced_is_an_error() -> None:
         train(model)
 
 
+@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", ["mixout", "sigma-reparam"])
-def test_weights_that_are_adapted_later_are_an_error(name: str) -> None:
-    model = adapt(regularize(encoder(), name, quiet=True), "linear2")
-    with pytest.raises(InputError, match=r"^layers.0.linear2: it was replaced by a Linear since `regularize`"):
-        train(model)
+def test_weights_that_are_adapted_later_are_an_error_at_once(name: str, target: str) -> None:
+    model = regularize(encoder(), name, quiet=True)
+    with pytest.raises(InputError, match=r"^layers\.0\..*: a regularizer computes its weight, to which"):
+        adapt(model, target)
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -169,3 +175,13 @@ def test_all_linear_maps_of_bert() -> None:
         torch.manual_seed(2)
         outputs.append(family.run(model))
     assert torch.equal(*outputs)
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_adapters_are_merged_without_a_pass_before(spec: str) -> None:
+    adapted = peft.get_peft_model(regularize(encoder(), spec, quiet=True), lora("linear2", "self_attn"))
+    with through_attend():  # the fast path of torch bypasses adapters
+        expected = copy.deepcopy(adapted).eval()(torch.ones(2, 5, 16))
+        merged = adapted.merge_and_unload()
+        torch.testing.assert_close(merged.eval()(torch.ones(2, 5, 16)), expected)
+    assert not torch.equal(train(merged), train(merged, seed=3))

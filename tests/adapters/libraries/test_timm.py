@@ -44,17 +44,27 @@ def test_the_call_of_the_readme(capsys: pytest.CaptureFixture[str]) -> None:
         ("deit_base_patch16_224", {((14, 14), 1): 12}),
         ("deit_small_distilled_patch16_224", {((14, 14), 2): 12}),
         ("eva02_tiny_patch14_224", {((16, 16), 1): 12}),
+        ("beit_base_patch16_224", {((14, 14), 1): 12}),
+        ("cait_xxs24_224", {((14, 14), 0): 24}),
+        ("convit_tiny", {((14, 14), 0): 10, ((14, 14), 1): 2}),
         ("swin_tiny_patch4_window7_224", {((7, 7), 0): 12}),
         ("volo_d1_224", {((3, 3), 0): 4, ((14, 14), 0): 14}),
         ("volo_d3_224", {((3, 3), 0): 8, ((14, 14), 0): 28}),
     ],
 )
 def test_key_grids_of_published_models(name: str, keys: dict[tuple[tuple[int, int], int], int]) -> None:
-    report = bind(on_meta(name), "dropkey", ratio=0.3)
+    model = on_meta(name)
+    report = bind(model, "dropkey-block", window=2)
     grids = [(site.grid, site.num_prefix_tokens) for site in report.bound]
     assert {key: grids.count(key) for key in grids} == keys
     depth = sum(keys.values())
     assert [(site.layer, site.depth) for site in report.bound] == [(layer, depth) for layer in range(depth)]
+    model.train()(torch.empty(2, 3, 224, 224, device="meta"))  # a grid that does not fit is an error
+
+
+def test_patches_that_all_layers_need_are_not_left_out() -> None:
+    with pytest.raises(InputError, match="its layers use every position: none may be left out"):
+        bind(on_meta("convit_tiny"), "patchdropout")
 
 
 def test_a_variable_number_of_tokens_has_no_grid() -> None:

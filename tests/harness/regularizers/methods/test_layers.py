@@ -90,3 +90,26 @@ def test_a_tensor_that_later_layers_may_need_is_always_there() -> None:
     for _ in range(2):
         assert torch.equal(model(x), x)
         assert all(value is extra for value in model.extras)
+
+
+class Widening(nn.Module):
+    """A layer that attends in each branch and changes its width."""
+
+    def __init__(self, before: int, after: int) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(before, 2, batch_first=True)
+        self.out, self.runs = nn.Linear(before, after), 0
+
+    def forward(self, branches: list[Tensor]) -> list[Tensor]:
+        self.runs += 1
+        return [self.out(x + self.attention(x, x, x)[0]) for x in branches]
+
+
+def test_layers_that_change_shapes_are_never_skipped() -> None:
+    model = nn.Sequential(Widening(4, 4), Widening(4, 8), Widening(8, 8)).train()
+    bind(model, "layerdrop", ratio=0.99)
+    for seed in range(5):
+        torch.manual_seed(seed)
+        outputs = model([torch.ones(2, 3, 4), torch.ones(2, 5, 4)])
+    assert [out.shape for out in outputs] == [(2, 3, 8), (2, 5, 8)]
+    assert [layer.runs for layer in model] == [1, 5, 1]  # the others once, to find out
