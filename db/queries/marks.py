@@ -188,9 +188,10 @@ def machines(connection: Connection, keys: Callable[..., Select[Any]]) -> Iterat
     `keys` returns a query for keys of trials with more columns (`dropbench.db.queries.groups.GroupKeys.select`).
     Machines change the order of sums alone; what changes the computed function is in ``libraries``.
     """
-    bounds = (limit(column) for column in (Attempts.c.device, Attempts.c.cpus) for limit in (func.min, func.max))
-    first, last, fewest, most = connection.execute(select(*bounds)).one()
-    if (first, fewest) == (last, most):  # the join would take a second for a million trials
+    columns = Attempts.c.device, Attempts.c.cpus
+    bounds = select(*map(func.min, columns)), select(*map(func.max, columns))
+    lowest, highest = (connection.execute(query).one() for query in bounds)
+    if lowest == highest:  # the join would take a second for a million trials
         return
     threads = case((Attempts.c.gpu_seconds > 0, null()), else_=Attempts.c.cpus)
     query = keys(Attempts.c.device, threads).join(Attempts, Attempts.c.trial_id == Trials.c.id).distinct()

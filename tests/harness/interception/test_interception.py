@@ -41,7 +41,7 @@ class EightLines(nn.Module):
 def test_attention_in_a_module_of_ones_own_is_regularized_and_its_dropout_replaced() -> None:
     module, x = EightLines().eval(), torch.randn(2, 5, 8)
     plain = module(x)
-    bind(module, "none")
+    bind(module, "no-attention-dropout")
     torch.testing.assert_close(module.train()(x), plain)
     report = bind(module, "dropkey", ratio=0.5)
     assert [(site.name, site.kind) for site in report.bound] == [("", "encoder-self")]
@@ -100,7 +100,7 @@ def test_a_subclass_of_multi_head_attention_is_regularized_whole_in_a_graph() ->
 
     module = Own(8, 2, batch_first=True)
     plain = module(X)
-    bind(module, "none")
+    bind(module, "no-attention-dropout")
     torch.testing.assert_close(module(X), plain)
     drop(module)
     compiled = torch.compile(module, backend="aot_eager", fullgraph=True)
@@ -152,7 +152,7 @@ def test_a_module_around_another_has_calls_of_its_own(wrap: Any) -> None:
     with watch(model, lambda site, _: recorded.append(site.name)):
         model(X)
     assert recorded == ["inner", ""]
-    bind(model, "none")
+    bind(model, "no-attention-dropout")
     assert torch.equal(wrap(model)(X), wrap(model)(X))
 
 
@@ -164,7 +164,7 @@ def test_dropout_of_an_output_is_not_that_of_weights(softmax: Any) -> None:
             return nn.functional.dropout((self.seen.to(x.dtype) @ x), 0.5, self.training)
 
     model, x = Square().train(), torch.randn(2, 8, 8)
-    bind(model, "none")
+    bind(model, "no-attention-dropout")
     assert (model(x) == 0).any()
     torch.testing.assert_close(model.seen, softmax(x @ x.mT))
 
