@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Text, cast, select
 
+from dropbench.db.queries.groups import GroupKeys
 from dropbench.db.schema.tables import Configs
 from dropbench.db.store.filters import Filter
 from dropbench.harness.files import canonical_json
@@ -96,3 +97,11 @@ def weights_and_plugins(connection: Connection, filter: Filter) -> dict[str, tup
     query = select(Configs.c.id, Configs.c.config).where(*filter.on_configs(Configs.c.id), has_any)
     rows = connection.execute(query).all()
     return {id: ((config["weights"] or {}).get("digest", ""), canonical_json(config["plugins"])) for id, config in rows}
+
+
+def values_over_seeds(keys: GroupKeys, connection: Connection, name: str) -> dict[tuple[Any, ...], list[float]]:
+    """Return the values over seeds by key."""
+    by_key: dict[tuple[Any, ...], list[float]] = {}
+    for key, values, _ in keys.finals(connection, name):
+        by_key.setdefault(key, []).extend(value for value in values if value is not None)
+    return {key: values for key, values in by_key.items() if values}

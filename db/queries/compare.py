@@ -10,13 +10,13 @@ from typing import Any
 
 from sqlalchemy import Connection, Text, cast, select
 
-from dropbench.db.queries.groups import COLUMNS, DIGEST_LENGTH, GroupKeys, configs, resolve_names
+from dropbench.db.queries.groups import COLUMNS, GroupKeys, configs, resolve_names
 from dropbench.db.queries.marks import (
     OLDER,
     VERSIONED,
     all_versions,
-    flatten,
     is_older,
+    mark_alike,
     mark_text,
     marks_of,
     trial_labels,
@@ -131,7 +131,7 @@ def compare(old: Side, new: Side) -> list[Row]:
     names = list(dict.fromkeys([*old.values, *new.values]))
     rows = []
     labels = [_label(old, old_id, new, new_id, differing) for old_id, new_id in pairs]
-    _mark_alike(labels, [old.config_json.get(first or ()) or new.config_json[second or ()] for first, second in pairs])
+    mark_alike(labels, [old.config_json.get(first or ()) or new.config_json[second or ()] for first, second in pairs])
     for label, (old_id, new_id) in zip(labels, pairs, strict=True):
         sides = (old, old_id or ()), (new, new_id or ())
         seeds = {name: [side.values.get(name, {}).get(id, {}) for side, id in sides] for name in names}
@@ -140,19 +140,6 @@ def compare(old: Side, new: Side) -> list[Row]:
     _correct([row for row in rows if row["verdict"] is not None])
     order = [*COLUMNS, "old", "new", "only", "metric"]
     return sorted(rows, key=lambda row: (row["only"] is not None, [sort_key(row[name]) for name in order]))
-
-
-def _mark_alike(labels: Sequence[Row], config_json: Sequence[str]) -> None:
-    """Mark labels that are equal by the fields in which their configurations differ, such as a recipe's."""
-    alike: dict[str, list[int]] = {}
-    for position, label in enumerate(labels):
-        alike.setdefault(repr(label), []).append(position)
-    for positions in (positions for positions in alike.values() if len(positions) > 1):
-        fields = {position: set(flatten(json.loads(config_json[position])).items()) for position in positions}
-        common = set.intersection(*fields.values())
-        for position, own in fields.items():
-            texts = (f"{name} {text[:DIGEST_LENGTH]}" for name, text in own - common)
-            labels[position]["mark"] = mark_text([labels[position]["mark"], *texts])
 
 
 def _match(old: Side, new: Side) -> tuple[set[Key], list[tuple[Id | None, Id | None]]]:

@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy import Connection, Select, Text, cast, func, select
 
 from dropbench.db.queries.marks import (
+    DIGEST_LENGTH,
     Machine,
     data_sets,
     flatten,
@@ -39,8 +40,6 @@ TRIAL_KEYS: dict[str, Any] = {
 }  # fmt: skip
 """Keys to group by that do not belong to the configuration."""
 
-DIGEST_LENGTH = 8
-"""Characters of a digest, or another field of a configuration, in a mark."""
 
 FETCH_SIZE = 10_000
 """Rows that are fetched from the driver at a time."""

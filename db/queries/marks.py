@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, Connection, Select, case, func, null, sele
 from dropbench.db.schema.reference import Details, has_reference
 from dropbench.db.schema.tables import Attempts, Configs, Trials
 from dropbench.db.store.filters import distinct_values
-from dropbench.db.store.rows import in_list
+from dropbench.db.store.rows import Row, in_list
 from dropbench.harness.errors import InputError, count_of
 from dropbench.harness.regularizers.spec import part_names
 from dropbench.harness.runs.run_directory import Runs
@@ -31,6 +31,8 @@ OLDER, OLDER_SIGN = "older rule", "‡"
 sign of it beside a number."""
 Machine = tuple[str, int | None]
 """A GPU, or a processor with a number of threads."""
+DIGEST_LENGTH = 8
+"""Characters of a digest, or another field of a configuration, in a mark."""
 LIMIT = 100
 """Runs of a data set that are tried: those of an imported database are elsewhere."""
 
@@ -69,6 +71,19 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
         elif value not in (None, {}):
             texts[f"{prefix}{key}"] = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return texts
+
+
+def mark_alike(labels: Sequence[Row], config_json: Sequence[str]) -> None:
+    """Mark labels that are equal by the fields in which their configurations differ, such as a recipe's."""
+    alike: dict[str, list[int]] = {}
+    for position, label in enumerate(labels):
+        alike.setdefault(repr(label), []).append(position)
+    for positions in (positions for positions in alike.values() if len(positions) > 1):
+        fields = {position: set(flatten(json.loads(config_json[position])).items()) for position in positions}
+        common = set.intersection(*fields.values())
+        for position, own in fields.items():
+            texts = (f"{name} {text[:DIGEST_LENGTH]}" for name, text in own - common)
+            labels[position]["mark"] = mark_text([labels[position]["mark"], *texts])
 
 
 def data_sets(connection: Connection, *clauses: ColumnElement[bool]) -> list[tuple[str, str]]:

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-from sqlalchemy import Connection
-
 from dropbench.db.queries import blocks as conditions
 from dropbench.db.queries.blocks import BASELINE, Block, Name, name_of, split_keys
 from dropbench.db.queries.groups import COLUMNS, GroupKeys, configs, resolve_names
@@ -110,7 +108,7 @@ def rank(
         recipes = changed_keys(connection, filter, shared)
         names = resolve_names(connection, metrics)
         keys = GroupKeys(filter, trial_labels(connection))
-        values = {MetricName.parse(name).label: _runs(keys, connection, name) for name in names}
+        values = {MetricName.parse(name).label: conditions.values_over_seeds(keys, connection, name) for name in names}
         marks, extras = marks_of(connection), conditions.weights_and_plugins(connection, filter)
         differ = result_versions_differ(connection, *filter.on_configs(Configs.c.id))
     by = split_keys(configurations.values(), by, versions=differ, recipes=bool(recipes))
@@ -140,7 +138,11 @@ def rank(
     for block, results in reference.items():  # a regularizer's own runs take precedence: never a mean over both
         blocks[block] = {**results, **blocks.get(block, {})}
     ranking = rank_blocks(blocks, by)
-    older = {name_of(each, by) for each in configurations.values() if is_older(*(each[key] for key in VERSIONED))}
+    older = {
+        name_of(config, by, recipe_label(recipes.get(id, {})))
+        for id, config in configurations.items()
+        if is_older(*(config[key] for key in VERSIONED))
+    }
     for row in ranking.rows:
         row["mark"] = OLDER if tuple(row[key] for key in ("regularizer", *by)) in older else None
     if reference:
@@ -293,11 +295,3 @@ def _notes(ranking: Ranking, names: Sequence[Name], by: Sequence[str]) -> list[s
         test = f"chi² = {ranking.friedman['statistic']:.2f}, p = {ranking.friedman['p']:.2g}"
         notes.append(f"Friedman's test that all are equal, over {ranking.blocks} blocks: {test}")
     return notes
-
-
-def _runs(keys: GroupKeys, connection: Connection, name: str) -> dict[tuple[Any, ...], list[float]]:
-    """Return the values over seeds by key."""
-    by_key: dict[tuple[Any, ...], list[float]] = {}
-    for key, values, _ in keys.finals(connection, name):
-        by_key.setdefault(key, []).extend(value for value in values if value is not None)
-    return {key: values for key, values in by_key.items() if values}

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 AttentionKind = Literal["encoder-self", "decoder-self", "cross", "class", "outlook", "token"]
 """Kinds of attention; token: attention that makes the tokens, as in T2T-ViT's T2T module."""
 OutputKind = Literal["feed-forward", "attention-output", "embedding", "mask-input"]
-"""Kinds of outputs: of the feed-forward block, of attention after its projection, of the embeddings. A mask-input site
-is where a model offers its embeddings for masks that are computed before all layers."""
+"""Outputs of the feed-forward block, of attention after its projection, of embeddings; embeddings for early masks."""
 SiteKind = Literal[AttentionKind, OutputKind, "tokens", "layer", "weight"]
 """All kinds of site. tokens: the sequence that enters the first layer, from which tokens may be left out; layer: a
 layer with its residual connections; weight: the weight matrix of a linear map in a layer."""
@@ -296,7 +295,6 @@ class Regularizer(FiniteModel, ABC):
     def attend_fused(self, call: Call, site: Site) -> Tensor | None:
         """Compute `attend` by faster kernels: with the same random numbers the same function. It is called first.
 
-        Arguments and result as in `attend`, except that the mask contains no causality: `call.causal` may be set.
-        Return None, without having drawn random numbers, to have `attend` called.
+        Arguments and result as in `attend`, except that the mask contains no causality: `call.causal` may be set. None,
+        without having drawn random numbers: `attend` is called.
         """
-        return None

@@ -290,11 +290,9 @@ def test_rows_of_an_older_rule_are_marked_in_every_table(
     assert note in " ".join(older.split())
 
 
-def _other(call: Call) -> str:
-    """Return the request of the first trials, which is not the newest."""
-    return (
-        call("report", "mine.yaml", "--format", "html", "-o", "page.html").err.rpartition("--request ")[2].strip("`\n")
-    )
+def _other(call: Call) -> str:  # the request of the first trials, which is not the newest
+    said = call("report", "mine.yaml", "--format", "html", "-o", "page.html").err
+    return said.rpartition("--request ")[2].strip("`\n")
 
 
 def _cells(call: Call, *options: str) -> list[dict[str, Any]]:
