@@ -29,6 +29,17 @@ assert [one.trial.regularizer.name for one in (first, second)] == ["none", "drop
 assert not model.training
 """
 
+STOPPED = """\
+import subprocess, sys, pathlib
+from dropbench.harness.runs.run_directory import RunDirectory
+trial = table.trials[0].trial
+stopped = trial.model_copy(update={"recipe": {**trial.recipe, "steps": 9}})
+RunDirectory.create(pathlib.Path("runs"), stopped)
+done = subprocess.run([sys.executable, "-m", "dropbench", "db", "rebuild"], check=True, capture_output=True)
+assert stopped.id in dropbench.results("seed=0 regularizer=none").ids
+"""
+"""Leaves a trial that was stopped beside those of the table."""
+
 
 def shortened(code: str) -> str:
     """Return code that trains two steps."""
@@ -59,6 +70,10 @@ def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     notebook = json.loads((DOCS / "notebook.ipynb").read_text(encoding="utf-8"))
     for cell in notebook["cells"]:
         cell["source"] = shortened("".join(cell["source"]))
+    run = next(cell for cell in notebook["cells"] if "dropbench.run(" in cell["source"])
+    notebook["cells"].insert(
+        notebook["cells"].index(run) + 1, {**run, "id": "stopped", "source": STOPPED, "outputs": []}
+    )
     path.write_text(json.dumps(notebook))
     update_results.update_notebook(path)
     first, *cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
