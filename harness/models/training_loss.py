@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from dropbench.harness.errors import InputError
@@ -39,7 +40,8 @@ def training_loss(
             f"training_loss: {type(model).__name__} is in evaluation mode, in which no regularizer acts: call"
             " `model.train()` first, or compute the loss of an evaluation without `training_loss`"
         )
-    penalty(model, step)  # of passes before this call
+    with torch.random.fork_rng(devices=[]):  # a penalty of passes before this call may draw
+        penalty(model, step)
     if progress is not None:
         set_progress(model, progress)
     objectives = [vars(module)[OBJECTIVE] for module in model.modules() if OBJECTIVE in vars(module)]

@@ -33,7 +33,7 @@ class AttentionDrop(Regularizer):
     rescaling); a row that loses every key is 0, as in Dropout.
 
     `detached` divides by the sum of the row, as `renormalize` does, but as by a constant, through which no gradient
-    flows (DropAttention as Wang et al. 2024 read it, "LoRA Meets Dropout", Section 3).
+    flows (DropAttention as we understand summaries of Wang et al. 2024, "LoRA Meets Dropout").
     """
 
     ratio: float = RATIO

@@ -57,9 +57,15 @@ def images(batch: int) -> DataLoader[Any]:
     return DataLoader(samples, batch)
 
 
+def seeded_loss(*arguments: Any, **options: Any) -> Tensor:
+    """Compute `training_loss` with the same draws each time, such as those of weight-orthogonality."""
+    torch.manual_seed(0)
+    return training_loss(*arguments, **options)
+
+
 def run(code: str, **names: Any) -> dict[str, Any]:
     """Run an example of the page with these names, after the function that all examples share."""
-    names |= {"torch": torch, "training_loss": training_loss, "set_progress": set_progress}
+    names |= {"torch": torch, "training_loss": seeded_loss, "set_progress": set_progress}
     exec(FORWARD + code, names)  # noqa: S102 - the page's code
     return names
 
