@@ -37,7 +37,8 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def make(
     data: str = "multi30k-synthetic", *, regularizer: str = "none", folders: dict[str, Path] | None = None, **more: Any
 ) -> Translation:
-    overrides = {"pieces": 120, "max_tokens": 300, **SMALL, **more}
+    own = {"pieces": 120} if data.startswith("multi30k") else {}
+    overrides = {**own, "max_tokens": 300, **SMALL, **more}
     settings = Settings(device="cpu", threads=1, folders=folders or {})
     trial = trial_of("translation", data, "transformer-wmt-en-de", overrides, settings, regularizer=regularizer)
     return task_of(Translation, trial, settings)
