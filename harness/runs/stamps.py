@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dropbench.harness.errors import InputError
+from dropbench.harness.files import open_regular
 
 _TRIAL, _DIGEST = "trial", "digest"
 _CHECK = ', "check": "'
@@ -51,7 +52,7 @@ def check_line(line: str, trial: str) -> None:
 def check_archive(file: Path, trial: str) -> None:
     """Raise InputError if a checkpoint is no archive of torch, or is not of this trial; no tensor is read."""
     try:
-        with zipfile.ZipFile(file) as archive:
+        with open_regular(file) as opened, zipfile.ZipFile(opened) as archive:
             objects = [archive.read(name) for name in archive.namelist() if name.endswith("/data.pkl")]
     except FileNotFoundError:  # its worker has a newer one
         return

@@ -69,7 +69,8 @@ def read_status(store: Store, settings: Settings) -> Status:
 def _damaged(store: Store, settings: Settings) -> list[str]:
     """Return the lines on trials that failed by damage to their run directory, and on the last results."""
     failed = store.states(store.find("failed")).values()
-    lines = [row.reason for row in failed if row.reason and f"/{row.id}" in row.reason]
+    reasons = [row.reason for row in failed if row.reason and f"/{row.id}" in row.reason]
+    lines = [reason for reason in reasons if "damaged (" in reason or "trial.json" in reason]
     done = select(Trials.c.id).where(Trials.c.state == "succeeded").order_by(Trials.c.updated_at.desc())
     with reading(store.engine) as connection:
         ids = connection.scalars(done.limit(MAX_CHECKED)).all()

@@ -79,4 +79,5 @@ def test_everything_else_is_collected(
     with open_store(f"sqlite:///{tmp_path}/rebuilt.db") as rebuilt:
         summary = rebuild(rebuilt, place.runs)
         assert rebuilt.states()[campaign[-1].id].state == "succeeded"
-        assert summary.recorded + len(summary.damaged) == len(campaign)
+        left_out = [line for line in summary.damaged if "/checkpoint/" not in line]
+        assert summary.recorded + len(left_out) == len(campaign)
