@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -70,8 +71,8 @@ def draw_kept_heads(site: Site, *projections: nn.Module, training: bool) -> Kept
     index = drawn.nonzero().flatten()
     factors = drawn[index]
     scaled = bool((factors != 1.0).any())
-    device = next(projections[0].parameters()).device
-    return KeptHeads(len(drawn), index.to(device), factors.to(device) if scaled else None)
+    weight: Any = projections[0].weight  # no parameter under FSDP
+    return KeptHeads(len(drawn), index.to(weight.device), factors.to(weight.device) if scaled else None)
 
 
 class JointProjections:

@@ -1,7 +1,9 @@
-"""Test regularizers under DistributedDataParallel and activation checkpointing, as transformers' Trainer does."""
+"""Test regularizers under DistributedDataParallel with checkpointing, as in transformers' Trainer, and under FSDP."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,9 +11,12 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, distributed, nn
+from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from transformers import BertConfig, BertForSequenceClassification
 
-from dropbench import regularize, training_loss
+from dropbench import InputError, regularize, training_loss
+from tests.paths import ROOT
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:regularize. attendout", "ignore:`gradient_checkpointing_enable` is deprecated"
@@ -54,3 +59,53 @@ def test_gradients_are_those_of_one_process(spec: str, find_unused: bool, checkp
     alone = gradients(spec, checkpointing=False, find_unused=None)
     assert any(grad.any() for grad in alone)
     torch.testing.assert_close(gradients(spec, checkpointing=checkpointing, find_unused=find_unused), alone)
+
+
+SPECS = ("dropkey:ratio=0.5", "drophead:ratio=0.5", "hiddencut", "layerdrop:ratio=0.5")
+
+
+def losses(spec: str, **options: Any) -> list[float]:
+    """Return the losses of three steps, of a model sharded by FSDP if it has options."""
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+    model: nn.Module = regularize(nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), spec, quiet=True)
+    if options:
+        policy = ModuleWrapPolicy({nn.TransformerEncoderLayer})
+        model = FullyShardedDataParallel(model, auto_wrap_policy=policy, device_id=torch.device("cpu"), **options)
+    optimizer = torch.optim.SGD(model.train().parameters(), lr=0.1)
+    found = []
+    for step in range(3):
+        torch.manual_seed(step)
+        loss = training_loss(model, lambda x: ((model(x) - 1.0).square().mean(), x), torch.ones(2, 5, 16).cumsum(dim=1))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        found.append(float(loss.detach()))
+    return found
+
+
+@pytest.mark.filterwarnings(
+    "ignore::FutureWarning", "ignore:FSDP is switching to use `NO_SHARD`", "ignore:The .grad attribute of a Tensor"
+)
+@pytest.mark.parametrize("use_orig_params", [False, True])
+@pytest.mark.parametrize("spec", SPECS)
+def test_the_loss_under_fsdp_is_that_without(spec: str, use_orig_params: bool, group: None) -> None:
+    assert losses(spec, use_orig_params=use_orig_params) == pytest.approx(losses(spec), rel=1e-5)
+
+
+@pytest.mark.slow
+def test_two_processes_under_fsdp(tmp_path: Path) -> None:
+    code = "import dropbench; from tests.adapters.test_distributed import shard; shard({}, 'file://{}/group')"
+    commands = [[sys.executable, "-c", code.format(rank, tmp_path)] for rank in range(2)]
+    processes = [subprocess.Popen(command, cwd=ROOT) for command in commands]
+    assert [process.wait() for process in processes] == [0, 0]
+
+
+def shard(rank: int, group: str) -> None:
+    distributed.init_process_group("gloo", init_method=group, rank=rank, world_size=2)
+    for use_orig_params in (False, True):
+        for spec in (*SPECS, "mixout:ratio=0.5"):
+            assert losses(spec, use_orig_params=use_orig_params) == pytest.approx(losses(spec), rel=1e-5)
+        with pytest.raises(InputError, match=r"self_attn.out_proj: FSDP frees weights after the forward pass"):
+            losses("weight-orthogonality", use_orig_params=use_orig_params)
+    distributed.destroy_process_group()

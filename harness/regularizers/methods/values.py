@@ -17,7 +17,6 @@ class ValueDropout(AroundAttention):
     """Dropout of the elements of the values: v · m / (1 − p) (Srivastava et al. 2014, "Dropout")."""
 
     stage: ClassVar[Stage] = "values"
-    result_version: ClassVar[int] = 2  # drawn by torch.rand, whose ratio torch.compile does not fix
     is_per_query: ClassVar[bool] = True
 
     ratio: float = RATIO
@@ -29,5 +28,7 @@ class ValueDropout(AroundAttention):
     def around(self, call: Call, site: Site, inner: Attention) -> Tensor:
         import torch
 
-        drop_mask = torch.rand(call.v.shape, device=call.v.device) < site.ratio
-        return inner(replace(call, v=call.v.masked_fill(drop_mask, 0.0) / (1.0 - site.ratio)))
+        if torch.compiler.is_compiling():  # with each ratio of torch's dropout, it makes a new graph
+            drop_mask = torch.rand(call.v.shape, device=call.v.device) < site.ratio
+            return inner(replace(call, v=call.v.masked_fill(drop_mask, 0.0) / (1.0 - site.ratio)))
+        return inner(replace(call, v=torch.nn.functional.dropout(call.v, site.ratio)))

@@ -127,7 +127,8 @@ class OrthogonalityPenalty(WeightModule):
         self.uncollected = 0
         if weight is None:
             return None
-        if weight.device.type != "meta" and weight.numel() and not weight.untyped_storage().size():
+        is_freed = weight.device.type != "meta" and weight.numel() and not weight.untyped_storage().size()
+        if is_freed or weight.dim() < 2:  # a shard
             raise InputError(
                 f"{self.penalized_site.name}: FSDP frees weights after the forward pass, and weight-orthogonality needs"
                 " them for the loss: use `fully_shard(…, reshard_after_forward=False)`, or DistributedDataParallel"
