@@ -15,7 +15,6 @@ from dropbench.db.report.view.cells import CellTrials
 from dropbench.db.report.view.view import build
 from dropbench.db.store.rebuild import rebuild
 from dropbench.db.store.store import Store
-from dropbench.harness.files import write_json
 from dropbench.harness.suites.cell import SuiteOptions
 from dropbench.harness.suites.suite import load_suite
 from dropbench.harness.trials.trial import Trial
@@ -46,7 +45,7 @@ def write(folder: Path, store: Store) -> Write:
             files = [attempt("interrupted", **{**ATTEMPT, **record}) for record in records]
             metrics = {"test/accuracy": 80.0 + trial.seed}
             directory = make_directory(folder / "runs", trial, attempts=files, metrics=metrics, suites=["mine"])
-            write_json(directory.path / "environment.json", {**ENVIRONMENT, **changed})
+            directory.write("environment.json", {**ENVIRONMENT, **changed})
         rebuild(store, folder / "runs")
         return trials
 
