@@ -58,9 +58,9 @@ def test_models_are_listed_without_torch_and_one_per_line_in_a_pipe() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     head, _, *lines, heavy = done.stdout.splitlines()
     assert heavy == "HEAVY [] 0"
-    assert head.split() == ["name", "parameters", "help"]
+    assert head.split() == ["name", "parameters", "result_version", "help"]
     assert [line.split()[0] for line in lines] == list(MODELS)
-    column = slice(head.index("parameters"), head.index("help"))
+    column = slice(head.index("parameters"), head.index("result_version"))
     assert {line[column].strip() for line in lines} >= {"136,138", "41,575,061"}
 
 
