@@ -213,9 +213,9 @@ def _describe(error: BaseException) -> str | None:
             return "the working folder was deleted: change to another one"
         if error.filename is not None or error.errno in DISK_ERRORS:
             return f"{error.filename or 'output'}: {error.strerror}"
-    if hasattr(error, "__notes__") or not isinstance(error, Exception):
+    if hasattr(error, "__notes__"):
         return None
-    if PLUGIN_MODULES:
+    if PLUGIN_MODULES:  # they may even call sys.exit
         return f"with plug-ins: {describe(error)}"
     if isinstance(error, (OSError, ValueError, *_database_errors())) and not os.environ.get("DROPBENCH_DEBUG"):
         cause = str(getattr(error, "orig", None) or error)

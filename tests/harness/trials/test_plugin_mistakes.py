@@ -105,5 +105,5 @@ def test_own_data_are_read_before_a_trial_is_queued(folder: Path, capsys: pytest
     (folder / "data/csv").mkdir()
     (folder / "data/csv/all.csv").write_text("text,label\na b,x\nc d,x\n")
     assert run(["run", "--task", "text-classification", "--data", "csv", "--model", "text-transformer"]) == 2
-    assert "all.csv: expected rows with text, and two classes or more, not 1\n" in capsys.readouterr().err
+    assert "all.csv: 1 class: expected two or more\n" in capsys.readouterr().err
     assert not (folder / "runs").exists()
