@@ -64,6 +64,7 @@ def test_requests(pages: TestClient, start: str, text: str) -> None:
 @given(column=st.sampled_from(COLUMNS), value=st.sampled_from(VALUES))
 def test_damaged_values(campaign: Path, column: tuple[str, str], value: object) -> None:
     shutil.copy("dropbench.db", "damaged.db")
+    pages = client("sqlite:///damaged.db")  # a file that is damaged already is refused
     connection = sqlite3.connect("damaged.db")
     (id,) = connection.execute("SELECT id FROM trials LIMIT 1").fetchone()
     try:
@@ -73,6 +74,5 @@ def test_damaged_values(campaign: Path, column: tuple[str, str], value: object) 
     finally:
         connection.commit()
         connection.close()
-    pages = client("sqlite:///damaged.db")
     for path in ("/", "/suite?name=tiny", f"/trial/{id}"):
         ask(pages, path)
