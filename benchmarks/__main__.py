@@ -25,7 +25,7 @@ from benchmarks.training.images import images
 from benchmarks.training.memory import memory
 from benchmarks.training.peers import peers
 from benchmarks.training.steps import steps
-from dropbench.harness.training.environment import processor
+from dropbench.harness.training.environment import commit, processor
 
 BENCHMARKS: dict[str, Callable[[], list[Measurement]]] = {
     "quickstart": quickstart,
@@ -48,7 +48,8 @@ HEAD = """# Benchmarks
 runs. The ratio of times is the median of the ratios of the pairs of runs, so it may differ from the quotient of the two
 medians. A ratio below 1 means that ours is faster or smaller. A row without a limit only reports its ratio. Rows with
 "busy cores" are measured while one more process per core computes; their limit is 1.2 times the ratio without these.
-Rows with "AVX2" hold torch, its BLAS and our kernels at AVX2."""
+Rows with "AVX2" hold torch, its BLAS and our kernels at AVX2. Torch computes products on both sides; with bf16, both sides
+have mixed precision."""
 RESULTS = Path(__file__).parent / "RESULTS.md"
 
 
@@ -72,11 +73,11 @@ def main() -> None:
 
 
 def section(name: str, rows: list[Measurement]) -> str:
-    """Return the section of a benchmark: its measurements, with their processor and date."""
+    """Return the section of a benchmark: its measurements, with their processor, date and commit."""
     lines = [
         f"## {name}",
         "",
-        f"{processor()}, Python {platform.python_version()}, {datetime.now(UTC):%Y-%m-%d}.",
+        f"{processor()}, Python {platform.python_version()}, {datetime.now(UTC):%Y-%m-%d}, at {commit()}.",
         "",
         "| what | against | ratio | limit | ours | peer |",
         "| --- | --- | --- | --- | --- | --- |",

@@ -1,4 +1,4 @@
-"""Recipes that changed between trials of the same preset: what tells them apart, so that they are never averaged."""
+"""Recipes that changed between trials of the same preset: the keys that differ, so that they are never averaged."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def _held(file: Path) -> Iterator[Connection | None]:
 
 
 def _lock(raw: sqlite3.Connection, file: Path) -> bool:
-    """Take all locks of a file, with no other files left beside it; return False if it cannot be read."""
+    """Take all locks of a file, and join its journal files with it; return False if it cannot be read."""
     deadline = time.monotonic() + IN_USE_S
     while True:
         try:

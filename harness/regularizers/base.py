@@ -40,7 +40,7 @@ class Site:
         kind: the kind of attention or output; see `SiteKind`.
         layer: index of the layer in its stack, from 0, for the schedule.
         depth: number of layers in that stack.
-        heads: attention heads; 0: they cannot be told apart.
+        heads: attention heads; 0: the calls do not show them.
         grid: rows and columns of the key tokens if they form a grid (vision), else None.
         num_prefix_tokens: key tokens before the grid (class token, distillation token); never part of the grid.
         regularizer: the regularizer of the site; None: none.
@@ -230,7 +230,7 @@ class Regularizer(FiniteModel, ABC):
         if site.weights_only and self.needs_values:
             return f"{type(self).__name__} needs values, and the module computes a softmax"
         if not site.heads and self.needs_heads:
-            return "its heads cannot be told apart"
+            return "its attention does not show its heads"
         return None if site.kind in self.sites else f"it does not regularize {site.kind} sites"
 
     def site_module(self, site: Site) -> nn.Module | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from dropbench.db.report.dashboard.app import make_app
+from dropbench.harness.errors import InputError
 from dropbench.harness.settings import Settings
 from dropbench.jobs.queue.status import activity
 from tests.fuzz.hostile import limited, texts
@@ -64,7 +66,7 @@ def test_requests(pages: TestClient, start: str, text: str) -> None:
 @given(column=st.sampled_from(COLUMNS), value=st.sampled_from(VALUES))
 def test_damaged_values(campaign: Path, column: tuple[str, str], value: object) -> None:
     shutil.copy("dropbench.db", "damaged.db")
-    pages = client("sqlite:///damaged.db")  # a file that is damaged already is refused
+    pages = client("sqlite:///damaged.db")
     connection = sqlite3.connect("damaged.db")
     (id,) = connection.execute("SELECT id FROM trials LIMIT 1").fetchone()
     try:
@@ -76,3 +78,5 @@ def test_damaged_values(campaign: Path, column: tuple[str, str], value: object) 
         connection.close()
     for path in ("/", "/suite?name=tiny", f"/trial/{id}"):
         ask(pages, path)
+    with suppress(InputError):  # a dashboard that starts later refuses the file in one line, or shows it
+        client("sqlite:///damaged.db")

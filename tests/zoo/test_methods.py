@@ -24,7 +24,7 @@ TYPES = (
     "mixtral", "mpnet", "pvt", "qwen2_moe", "roformer", "segformer", "t5", "vit", "wavlm", "whisper", "xlnet",
 )  # fmt: skip
 HEADLESS = {"efficientvit_m0", "haloregnetz_b", "iformer_t", "shvit_s1"}
-"""Models of which drophead is refused: they have a single head, or heads that cannot be told apart."""
+"""Models of which drophead is refused: they have a single head, or heads that their attention does not show."""
 FAST = ("cpubone_nano", "pvt_v2_b0", "test_coatnet", "test_vit_relpos", "bloom", "gpt_oss", "t5", "vit")
 
 

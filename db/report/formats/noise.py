@@ -30,7 +30,7 @@ class Noise:
 
 
 def noise_lines(noises: Iterable[Noise], baseline: str) -> list[str]:
-    """Return one line per metric with the noise floor, and the smallest difference that a table of so many can detect.
+    """Return one line per metric with the noise floor, and the smallest difference that the table can detect.
 
     A difference is detected if it is significant after Holm's correction, whose first step divides the level by the
     number of comparisons: the detectable one is t·s/√n, with t at that level. Both numbers are root mean squares over

@@ -39,7 +39,7 @@ class LearnedDropout(MaskOptions):
         if site.width is None:
             return "its width is unknown"
         if not (self.heads or site.heads):
-            return "its heads cannot be told apart"
+            return "its attention does not show its heads"
         if site.width % (self.heads or site.heads):
             return f"{self.heads or site.heads} heads do not divide its width {site.width}"
         if site.kind in _ATTENTION and self.heads not in (0, site.heads):

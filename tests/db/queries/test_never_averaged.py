@@ -163,7 +163,7 @@ def test_results_by_group(place: Path, kind: str, call: Call) -> None:
 
 def test_what_differs_is_a_group_key_and_a_filter_key(place: Path, kind: str, call: Call) -> None:
     if kind == "recipes":
-        return  # no key: the mark tells them apart
+        return  # no key: their marks differ
     own = {"data folders": "fingerprint", "libraries": "libraries", "models": "model", "values of rescale": "rescale"}
     key = own.get(kind, "result_versions")
     assert all(key in row for row in json.loads(call("results", "--group-by", key, "--json").out))
