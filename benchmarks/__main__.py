@@ -48,8 +48,8 @@ HEAD = """# Benchmarks
 runs. The ratio of times is the median of the ratios of the pairs of runs, so it may differ from the quotient of the two
 medians. A ratio below 1 means that ours is faster or smaller. A row without a limit only reports its ratio. Rows with
 "busy cores" are measured while one more process per core computes; their limit is 1.2 times the ratio without these.
-Rows with "AVX2" hold torch, its BLAS and our kernels at AVX2. Torch computes products on both sides; with bf16, both sides
-have mixed precision."""
+Rows with "AVX2" hold torch, its BLAS and our kernels at AVX2. Torch computes products on both sides; with bf16, both
+sides have mixed precision."""
 RESULTS = Path(__file__).parent / "RESULTS.md"
 
 
