@@ -29,6 +29,13 @@ VERSIONED = ("task", "model", "regularizer", "result_versions")
 OLDER, OLDER_SIGN = "older rule", "‡"
 """The mark of configurations that an earlier result version of their task, model or regularizer has trained, and the
 sign of it beside a number."""
+SHIPPED_ENGINE = "0"
+"""The result version of the engine that all reference trials, and only they, have."""
+UNCHANGED = frozenset(f"regularizer {name}" for name in (
+    "ad-drop", "attention-entropy", "disagreement", "diverse-attention", "dropdim", "hiddencut", "masksub",
+    "patchdropout",
+))  # fmt: skip
+"""Items whose result version was raised for values or tasks that no reference trial has."""
 Machine = tuple[str, int | None]
 """A GPU, or a processor with a number of threads."""
 DIGEST_LENGTH = 8
@@ -128,12 +135,18 @@ def mark_columns(connection: Connection, marks: Mapping[tuple[Any, ...], str | N
 
 
 def is_older(task: str, model: str, regularizer: str, result_versions: str | None) -> bool:
-    """Return whether a configuration was trained by an earlier version of its task, model or regularizer.
+    """Return whether a configuration was trained by another rule: an earlier version of its task, model or regularizer.
 
     The engine's is no rule of a method: version 0 is that of all reference trials.
     """
     versions = all_versions(task, model, regularizer, result_versions)
-    return any(_is_earlier(item, version) for item, version in versions.items() if item != "engine")
+    same = _without_rule(versions["engine"])
+    return any(_is_earlier(item, version) for item, version in versions.items() if item not in same)
+
+
+def _without_rule(engine: object) -> frozenset[str]:
+    """Return the items whose versions say nothing on the rule of trials that a version of the engine has trained."""
+    return frozenset({"engine"}) | (UNCHANGED if str(engine) == SHIPPED_ENGINE else frozenset())
 
 
 def _is_earlier(item: str, version: str) -> bool:
@@ -229,5 +242,6 @@ def outdated_notes(trials: Iterable[Trial]) -> tuple[str, ...]:
     """Return what differs between the result versions of trials and the current ones, a note for each item."""
     notes: dict[str, str] = {}
     for trial in trials:
-        notes |= version_notes(trial)
+        same = _without_rule(trial.result_versions.get("engine")) - {"engine"}
+        notes |= {item: note for item, note in version_notes(trial).items() if item not in same}
     return tuple(note if item == "engine" else f"{OLDER_SIGN} {OLDER}: {note}" for item, note in notes.items())
