@@ -20,7 +20,7 @@ from dropbench.harness.training import checkpoint
 from dropbench.harness.training.data_loading import SplitBatches
 from dropbench.harness.training.effect import require_effect, require_reach
 from dropbench.harness.training.regularization import drop_nothing, monte_carlo
-from dropbench.harness.training.train_state import TrainState
+from dropbench.harness.training.train_state import History, TrainState
 from dropbench.harness.training.trainer import Trainer
 from dropbench.harness.trials.alignment import base_trial
 from dropbench.harness.trials.metric import MetricName, require_numbers
@@ -65,6 +65,7 @@ def run_trial(directory: RunDirectory, settings: Settings, stop: Callable[[], bo
                 require_reach(trainer)
                 require_effect(trainer)
                 reuse_base_run(trainer)
+            note_code(trainer)
             trainer.describe()
             trainer.train_phase()
             if trainer.has_finetuning and trainer.state.phase == "train":
@@ -102,17 +103,30 @@ def evaluate_selected(trainer: Trainer) -> dict[str, Any]:
     return {"format": 1, "metrics": metrics, "notes": notes, "selected_step": selected, "steps": state.step}
 
 
+def note_code(trainer: Trainer) -> None:
+    """Add the code of this process to the history, and a note for readers of the results if there is other code."""
+    if (note := trainer.history.add_code(trainer.state.step)) is not None:
+        trainer.task.notes.append(note)
+        trainer.log(f"note: {note}")
+
+
 def reuse_base_run(trainer: Trainer) -> None:
-    """Take the first phase of a new run from the base trial's run if that is finished; events name it."""
+    """Take the first phase of a new run from the base trial's run if that is finished; events name it.
+
+    The history goes on with the code of that run.
+    """
     trial = trainer.task.trial
     base = Runs(trainer.directory.path.parent)[base_trial(trial).id]
-    first_phase: tuple[dict[str, Any], dict[str, Any]] | None = None
-    with suppress(InputError, checkpoint.Damaged, KeyError, TypeError, ValueError):  # the run is damaged
+    first_phase: tuple[dict[str, Any], dict[str, Any], History] | None = None
+    damaged = InputError, FileNotFoundError, checkpoint.Damaged, KeyError, TypeError, ValueError
+    with suppress(*damaged):
         if trial.align != "none" and (result := base.result()) is not None:
-            first_phase = result, checkpoint.load_weights(base.path / "checkpoint", int(result["selected_step"]))
+            weights = checkpoint.load_weights(base.path / "checkpoint", int(result["selected_step"]))
+            computed = base.read("environment.json")
+            first_phase = result, weights, History(computed["codes"], computed["draws_on_device"])
     if trainer.any_rank(first_phase is None) or first_phase is None:
         return
-    result, weights = first_phase
+    result, weights, trainer.history = first_phase
     trainer.log(f"starting from the weights that trial {base.id} selected")
     if trainer.has_finetuning:
         finetune(trainer, weights, base.id)

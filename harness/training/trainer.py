@@ -232,9 +232,6 @@ class Trainer(Processes):
                 drop_nothing(self.raw_model)
             self.event("resume", step=self.state.step)
             self.log(f"resumed at step {self.state.step} of {self.last_step}")
-        if (code := self.history.add_code(self.state.step)) is not None:
-            self.task.notes.append(code)
-            self.log(f"note: {code}")
         return resumed
 
     def load(self, saved: Mapping[str, Any]) -> None:
