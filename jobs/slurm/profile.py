@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from dropbench.harness.errors import InputError, unknown_name
 from dropbench.harness.files import read_bytes
+from dropbench.harness.settings import Settings
 from dropbench.harness.validation import validated
 
 FILE = Path("dropbench.toml")
@@ -43,9 +44,13 @@ class Profile(BaseModel):
     trials: str | None = Field(default=None, description="filter of the trials that use this profile by default")
 
     @model_validator(mode="after")
-    def _one_process_per_job(self) -> Profile:
+    def _check(self) -> Profile:
         if self.trials_at_a_time > 1 and self.nodes * self.tasks > 1:
             raise ValueError(f"trials_at_a_time={self.trials_at_a_time}: expected nodes=1 and tasks=1")
+        try:
+            Settings().on_node(self.environment)
+        except InputError as error:
+            raise ValueError(f"environment: {error}") from None
         return self
 
     def to_submitit(self) -> dict[str, Any]:
