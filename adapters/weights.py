@@ -1,7 +1,7 @@
 """Checkpoints from the user: read without unpickling code, and loaded only if they match the model.
 
 `torch.load` refuses the few harmless types that checkpoints of mmengine contain in addition to tensors. The context
-`mmengine_checkpoint` allows exactly these types; all others are still refused.
+`detector_checkpoint` allows exactly these types; all others are still refused.
 """
 
 from __future__ import annotations
@@ -139,8 +139,8 @@ def _statistic(owner: Any, name: str) -> Any:
     return getattr(owner, name)
 
 
-def mmengine_checkpoint() -> AbstractContextManager[None]:
-    """Allow the types that mmengine's Runner saves in addition to weights: the history of its logs."""
+def detector_checkpoint() -> AbstractContextManager[None]:
+    """Allow what training saves in addition to weights: mmengine the history of its logs, the authors their options."""
     from mmengine.logging import HistoryBuffer
 
-    return safe_globals([HistoryBuffer, (_statistic, "builtins.getattr"), *_numpy_numbers()])
+    return safe_globals([argparse.Namespace, HistoryBuffer, (_statistic, "builtins.getattr"), *_numpy_numbers()])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,20 @@ _VARIABLES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "DROPBENCH_TRACKERS": ("trackers", lambda text: tuple(filter(None, text.split(",")))),
     "DROPBENCH_TRUST_CACHE": ("trust_cache", lambda text: text == "1"),
 }
+NODE_VARIABLES = ("DROPBENCH_DATA", "DROPBENCH_NUM_WORKERS")
+"""Variables that a job may have for itself; all others must be those of the submission."""
+
+
+def _parsed(variables: Mapping[str, str]) -> dict[str, Any]:
+    """Return fields of `Settings` by name; raise InputError for a text that is no value."""
+    fields: dict[str, Any] = {}
+    for variable, (name, parse) in _VARIABLES.items():
+        if text := variables.get(variable):
+            check_text(text, variable, quotes=name != "database")  # a URL may have a password
+            if parse is int and not (text.isdecimal() and len(text) < 5):
+                raise InputError(f"{variable}={text}: expected a number of processes, at most 9999")
+            fields[name] = parse(text)
+    return fields
 
 
 @dataclass(frozen=True)
@@ -61,7 +75,7 @@ class Settings:
         backend: the implementation of attention with dropped keys (`DROPBENCH_BACKEND`,
             `dropbench.harness.attention.backends`).
         compile: whether `torch.compile` compiles models, which takes minutes once and makes steps faster.
-        threads: CPU threads per trial; 0: torch's default.
+        threads: CPU threads per process of a trial; 0: torch's default.
         gpu_share: the share of a GPU's memory that a trial may allocate, if several trials run on it side by side.
         num_workers: data-loading processes per trial (`DROPBENCH_NUM_WORKERS`); None: `data_loading.prefetch` chooses.
         checkpoint_seconds: time between two checkpoints.
@@ -97,18 +111,24 @@ class Settings:
                 working folder was deleted, or its path is not UTF-8.
         """
         check_working_folder()
-        fields: dict[str, Any] = {}
-        for variable, (name, parse) in _VARIABLES.items():
-            if text := os.environ.get(variable):
-                check_text(text, variable, quotes=name != "database")  # a URL may have a password
-                if parse is int and not (text.isdecimal() and len(text) < 5):
-                    raise InputError(f"{variable}={text}: expected a number of processes, at most 9999")
-                fields[name] = parse(text)
-        settings = cls(**(fields | changes))
+        settings = cls(**(_parsed(os.environ) | changes))
         for kind, name, known in (("backend", settings.backend, BACKENDS), ("device", settings.device, DEVICES)):
             if name not in known:
                 raise unknown_name(kind, name, known)
         return settings
+
+    def on_node(self, variables: Mapping[str, str]) -> Settings:
+        """Return these settings for a job with environment variables of its own.
+
+        Raises:
+            InputError: a variable of DropBench is not one of `NODE_VARIABLES`, or its value is invalid.
+        """
+        fields = _parsed(variables)
+        for variable in variables.keys() & _VARIABLES.keys() - set(NODE_VARIABLES):
+            raise InputError(f"{variable}: known for a node: {', '.join(NODE_VARIABLES)}: set others where you submit")
+        if "data" in fields and not fields["data"].is_absolute():
+            raise InputError(f"DROPBENCH_DATA={fields['data']}: expected an absolute path on the node")
+        return replace(self, **fields)
 
     def uses_cuda(self) -> bool:
         """Return whether trials run on GPUs; raise InputError if one is required, but none is available."""

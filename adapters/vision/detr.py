@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from mmengine.registry import DefaultScope
 from torch import nn
 
 from dropbench.adapters.vision.options import DetrOptions
-from dropbench.adapters.weights import load_state, mmengine_checkpoint, read_state, use_own_classifier
+from dropbench.adapters.weights import detector_checkpoint, load_state, read_state, use_own_classifier
 from dropbench.harness.errors import InputError
 from dropbench.harness.trials.optimization import BACKBONE
 from dropbench.harness.validation import model_options
@@ -27,6 +28,26 @@ from dropbench.harness.validation import model_options
 CONFIG = Path(mmdet.__file__).parent / ".mim" / "configs" / "detr" / "detr_r50_8xb2-150e_coco.py"
 EXPANSION = {18: 1, 34: 1, 50: 4, 101: 4}
 """Channel expansion of a stage of a ResNet, by its depth."""
+ORIGINAL_NAMES = {
+    r"^backbone\.0\.body\.": "backbone.",
+    r"^transformer\.": "",
+    r"^input_proj\.": "neck.convs.0.conv.",
+    r"^query_embed\.": "query_embedding.",
+    r"^decoder\.norm\.": "decoder.post_norm.",
+    r"\.self_attn\.": ".self_attn.attn.",
+    r"\.multihead_attn\.": ".cross_attn.attn.",
+    r"\.linear1\.": ".ffn.layers.0.0.",
+    r"\.linear2\.": ".ffn.layers.1.",
+    **{rf"\.norm{number + 1}\.": f".norms.{number}." for number in range(3)},
+    r"^class_embed\.": "bbox_head.fc_cls.",
+    r"^bbox_embed\.layers\.0\.": "bbox_head.reg_ffn.layers.0.0.",
+    r"^bbox_embed\.layers\.1\.": "bbox_head.reg_ffn.layers.1.",
+    r"^bbox_embed\.layers\.2\.": "bbox_head.fc_reg.",
+}
+"""Patterns in the authors' names of parameters (facebookresearch/detr, models/detr.py and models/transformer.py), with
+their replacements in mmdet's names."""
+UNUSED_IDS = (0, 12, 26, 29, 30, 45, 66, 68, 69, 71, 83)
+"""Of COCO's category ids 0 to 90, those without a category; the authors' classifier has outputs for them, too."""
 
 
 @lru_cache
@@ -94,12 +115,32 @@ def build_detr(name: str, options: Mapping[str, Any], *, classes: int) -> nn.Mod
 
 
 def load_detr_weights(model: nn.Module, path: Path) -> str:
-    """Load a checkpoint into a model: a DETR as published by mmdet, or a ResNet as published by torchvision.
+    """Load a checkpoint into a model: a DETR as published by mmdet or its authors, or a ResNet of torchvision.
 
     Arguments, result and errors are those of `dropbench.adapters.vision.image_weights.load_image_weights`; the file may
     also have been written by mmengine.
     """
-    return load_detector_state(model, read_state(path, mmengine_checkpoint())[0], path)
+    return load_detector_state(model, read_detector(path), path)
+
+
+def read_detector(path: Path) -> dict[str, torch.Tensor]:
+    """Return the tensors of a checkpoint by mmdet's names; errors are those of `adapters.weights.read_state`.
+
+    The authors' classifier for COCO has 92 outputs: the category ids 0 to 90, and "no object". Those of ids that exist
+    are kept, as in QPIC's convert_parameters.py.
+    """
+    state = read_state(path, detector_checkpoint())[0]
+    if "transformer.decoder.norm.weight" not in state:
+        return state
+    used = [output for output in range(92) if output not in UNUSED_IDS]
+    converted = {}
+    for name, value in state.items():
+        if "class_embed." in name and len(value) == 92:
+            value = value[used]
+        for pattern, replacement in ORIGINAL_NAMES.items():
+            name = re.sub(pattern, replacement, name)
+        converted[name] = value
+    return converted
 
 
 def load_detector_state(model: nn.Module, state: dict[str, torch.Tensor], path: Path) -> str:

@@ -16,9 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torchvision.ops import box_convert, generalized_box_iou, generalized_box_iou_loss
 
-from dropbench.adapters.vision.detr import build_detr, load_detector_state
+from dropbench.adapters.vision.detr import build_detr, load_detector_state, read_detector
 from dropbench.adapters.vision.options import DetrOptions, QpicOptions
-from dropbench.adapters.weights import mmengine_checkpoint, read_state
 from dropbench.harness.validation import model_options
 
 NO_OBJECT_WEIGHT = 0.1
@@ -212,15 +211,26 @@ FROM_DETR = {
     "fc_reg": ("subject_box.4", "object_box.4"),
 }
 """Layers of a DETR's head that initialize QPIC's heads, as in the authors' training."""
+ORIGINAL_HEADS = {
+    "obj_class_embed": "object_class",
+    "verb_class_embed": "verb_class",
+    **{f"{theirs}_bbox_embed.layers.{layer}": f"{ours}_box.{2 * layer}"
+       for theirs, ours in (("sub", "subject"), ("obj", "object")) for layer in range(3)},
+}  # fmt: skip
+"""QPIC's heads by the authors' names (hitachi-rd-cv/qpic, models/hoi.py)."""
 
 
 def load_qpic_weights(model: nn.Module, path: Path) -> str:
-    """Load a checkpoint of a QPIC, or one that `adapters.vision.detr.load_detr_weights` accepts, into a model.
+    """Load a QPIC by our or its authors' names, or what `adapters.vision.detr.load_detr_weights` accepts, into a model.
 
     Arguments, result and errors are those of `load_detr_weights`; a DETR also initializes the heads of QPIC.
     """
-    state, head = read_state(path, mmengine_checkpoint())[0], "bbox_head."
+    state, head = read_detector(path), "bbox_head."
     if f"{head}fc_cls.weight" not in state:
+        for source, target in ORIGINAL_HEADS.items():
+            for kind in ("weight", "bias"):
+                if f"{source}.{kind}" in state:
+                    state[f"{head}{target}.{kind}"] = state.pop(f"{source}.{kind}")
         return load_detector_state(model, state, path)
     converted = {name: value for name, value in state.items() if not name.startswith(head)}
     for source, targets in FROM_DETR.items():

@@ -141,9 +141,9 @@ class _BatchesOrErrors(Dataset[Any]):
 
 def spare_cores(settings: Settings) -> int:
     """Return how many cores are free for data loading for a GPU; one core is busy feeding it."""
-    cores = settings.threads or len(os.sched_getaffinity(0))
-    share = cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    return min(MAX_WORKERS, max(0, share - 1))
+    processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    cores = settings.threads or len(os.sched_getaffinity(0)) // processes
+    return min(MAX_WORKERS, max(0, cores - 1))
 
 
 def max_workers_in_memory(batch: Any) -> int:

@@ -44,10 +44,13 @@ class ArrayExecutor(submitit.SlurmExecutor):
         dependency = {"dependency": f"afterany:{after}"} if after else {}
         parameters = profile.to_submitit()
         self.update_parameters(
-            **{**parameters, "setup": [*parameters.get("setup", []), rename]},
-            job_name=name,
-            exclude=exclude or None,
-            additional_parameters={"kill-on-invalid-dep": "yes", **dependency},
+            **parameters
+            | {
+                "setup": [*parameters.get("setup", []), rename],
+                "job_name": name,
+                "exclude": exclude or None,
+                "additional_parameters": {**profile.sbatch, "kill-on-invalid-dep": "yes", **dependency},
+            }
         )
 
     def script(self, jobs: int) -> str:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import shlex
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from dropbench.harness.errors import InputError, unknown_name
 from dropbench.harness.files import read_bytes
+from dropbench.harness.settings import Settings
 from dropbench.harness.validation import validated
 
 FILE = Path("dropbench.toml")
@@ -18,6 +19,13 @@ Count = Annotated[int, Field(ge=1, le=10**6)]
 Line = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]*$")]
 """A text without control characters: a line break would add a command to the batch script, even in quotes."""
 Variable = Annotated[str, Field(pattern="^[A-Za-z_][A-Za-z0-9_]*$")]
+Option = Annotated[str, Field(pattern="^[a-z][a-z0-9-]*$")]
+OWN_OPTIONS = (
+    "account", "array", "constraint", "cpus-per-task", "dependency", "error", "exclude", "gpus", "gpus-per-node",
+    "gpus-per-task", "job-name", "kill-on-invalid-dep", "mem", "no-requeue", "nodes", "ntasks", "ntasks-per-node",
+    "open-mode", "output", "parsable", "partition", "qos", "requeue", "signal", "test-only", "time", "wait", "wrap",
+)  # fmt: skip
+"""Options of sbatch that have a key of their own, or that an array of resumable jobs fixes."""
 
 
 class Profile(BaseModel):
@@ -32,6 +40,7 @@ class Profile(BaseModel):
     nodes: Count = Field(default=1, description="nodes per job")
     tasks: Count = Field(default=1, description="processes per node, which share the samples of each micro-batch")
     gpus: int = Field(default=0, ge=0, le=10**6, description="GPUs per node")
+    gpu_type: Line | None = Field(default=None, description="their type, by the cluster's name")
     cpus: Count = Field(default=1, description="CPU cores per process, and so per trial if K run side by side")
     memory: float | None = Field(default=None, ge=0.001, le=10**6, description="GB per node")
     time: Count = Field(default=60, description="time limit of a job in minutes")
@@ -40,12 +49,25 @@ class Profile(BaseModel):
     trials_at_a_time: Count = Field(default=1, description="trials of a job that run side by side, in a process each")
     setup: list[Line] = Field(default_factory=list, description="shell lines to run before the job")
     environment: dict[Variable, Line] = Field(default_factory=dict, description="environment variables of the job")
+    sbatch: dict[Option, Line | int | Literal[True]] = Field(
+        default_factory=dict, description="other options of sbatch by name; true: an option without a value"
+    )
     trials: str | None = Field(default=None, description="filter of the trials that use this profile by default")
 
     @model_validator(mode="after")
-    def _one_process_per_job(self) -> Profile:
+    def _check(self) -> Profile:
         if self.trials_at_a_time > 1 and self.nodes * self.tasks > 1:
             raise ValueError(f"trials_at_a_time={self.trials_at_a_time}: expected nodes=1 and tasks=1")
+        if self.gpu_type is not None and not self.gpus:
+            raise ValueError(f"gpu_type={self.gpu_type}: expected gpus of at least 1")
+        for option in self.sbatch.keys() & set(OWN_OPTIONS):
+            raise ValueError(f"sbatch.{option}: set by the keys of a profile, or by DropBench: expected another option")
+        if str(self.sbatch.get("gres")).startswith("gpu"):
+            raise ValueError(f"sbatch.gres={self.sbatch['gres']}: expected GPUs as gpus and gpu_type")
+        try:
+            Settings().on_node(self.environment)
+        except InputError as error:
+            raise ValueError(f"environment: {error}") from None
         return self
 
     def to_submitit(self) -> dict[str, Any]:
@@ -55,7 +77,7 @@ class Profile(BaseModel):
             **self.model_dump(include={"time", "nodes", "partition", "account", "qos", "constraint"}),
             "ntasks_per_node": self.tasks,
             "cpus_per_task": self.cpus * self.trials_at_a_time,
-            "gpus_per_node": self.gpus or None,
+            "gpus_per_node": f"{self.gpu_type}:{self.gpus}" if self.gpu_type else self.gpus or None,
             "mem": f"{self.memory * 1024:.0f}MB" if self.memory else None,
             "signal_delay_s": self.signal_delay,
             "setup": [*exports, *self.setup] or None,

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from dropbench.adapters.weights import mmengine_checkpoint
+from dropbench.adapters.weights import detector_checkpoint
 from tests.damage import TouchesAFile
 
 
@@ -22,11 +22,11 @@ def hostile(tmp_path: Path) -> Iterator[Path]:
     assert not (tmp_path / "touched").exists()
 
 
-def test_mmengine_checkpoint_is_loaded_and_a_hostile_one_is_not(tmp_path: Path, hostile: Path) -> None:
+def test_detector_checkpoint_is_loaded_and_a_hostile_one_is_not(tmp_path: Path, hostile: Path) -> None:
     from mmengine.logging import MessageHub
     from mmengine.runner import load_checkpoint
 
-    hub = MessageHub("test_mmengine_checkpoint")
+    hub = MessageHub("test_detector_checkpoint")
     hub.update_scalar("train/loss", 0.25)
     model = torch.nn.Linear(2, 3)
     path = tmp_path / "epoch_1.pth"
@@ -37,7 +37,7 @@ def test_mmengine_checkpoint_is_loaded_and_a_hostile_one_is_not(tmp_path: Path, 
 
     with pytest.raises(pickle.UnpicklingError):
         load_checkpoint(other, str(path))
-    with mmengine_checkpoint():
+    with detector_checkpoint():
         loaded = load_checkpoint(other, str(path))
         with pytest.raises(pickle.UnpicklingError):
             load_checkpoint(other, str(hostile))
@@ -55,9 +55,9 @@ class ReachesInside:
         return getattr, (np.dtype, "mro")
 
 
-def test_mmengine_checkpoint_may_only_request_statistics(tmp_path: Path) -> None:
+def test_detector_checkpoint_may_only_request_statistics(tmp_path: Path) -> None:
     torch.save(ReachesInside(), tmp_path / "hostile.pt")
-    with mmengine_checkpoint(), pytest.raises(pickle.UnpicklingError, match="'mro'"):
+    with detector_checkpoint(), pytest.raises(pickle.UnpicklingError, match="'mro'"):
         torch.load(tmp_path / "hostile.pt", weights_only=True)
 
 
@@ -68,7 +68,7 @@ def test_numbers_of_numpy_1_are_allowed_under_their_old_names(tmp_path: Path) ->
     old = path.read_bytes().replace(b"numpy._core.multiarray", b"numpy.core.multiarray")
     assert old != path.read_bytes()
     path.write_bytes(old)
-    with mmengine_checkpoint():
+    with detector_checkpoint():
         state = torch.load(path, weights_only=True)
     assert state["loss"] == 2.5
     assert state["ids"].tolist() == [0, 1, 2]

@@ -19,7 +19,9 @@ from dropbench.harness.models.regularize import bind, find_patches
 from dropbench.harness.models.sites import sites, watch
 from dropbench.harness.regularizers.spec import build_regularizer
 from dropbench.harness.settings import Settings
+from dropbench.tasks.data.detection.hico import OBJECTS
 from dropbench.tasks.detection.object_detection import ObjectDetection
+from tests.adapters.vision.authors_names import authors_names
 from tests.input_errors import one_line
 from tests.tasks.making import task_of, trial_of
 
@@ -158,6 +160,20 @@ def test_checkpoints_of_mmdet_and_backbones_of_torchvision_are_loaded(tmp_path: 
         theirs = nn.Sequential(*list(backbone.eval().children())[:-2])(image)
         (ours,) = model.eval().backbone(image)  # type: ignore[operator]
     torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-5)
+
+
+def test_checkpoints_of_the_authors_are_loaded(tmp_path: Path) -> None:
+    source = build_detr("detr", SMALL, classes=80).state_dict()
+    state = {name: value for name, value in source.items() if not name.endswith("num_batches_tracked")}
+    theirs = authors_names(state)
+    outputs = [*OBJECTS, 91]  # by category id; the last is "no object"
+    for name in ("class_embed.weight", "class_embed.bias"):
+        classes = torch.full((92, *theirs[name].shape[1:]), torch.nan)
+        theirs[name] = classes.index_copy(0, torch.tensor(outputs), theirs[name])
+    torch.save({"model": theirs}, tmp_path / "detr.pth")
+    model = build_detr("detr", SMALL, classes=80)
+    assert load_detr_weights(model, tmp_path / "detr.pth") == "weights of detr.pth"
+    assert all(torch.equal(model.state_dict()[name], value) for name, value in state.items())
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
+from argparse import Namespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,17 @@ from mmengine.structures import InstanceData
 from torch import Tensor, nn
 from torchvision.ops import box_convert
 
-from dropbench.adapters.vision.qpic import LOSS_WEIGHTS, PairHead, PairOutputs, Pairs, build_qpic, match, pair_losses
+from dropbench.adapters.vision.qpic import (
+    LOSS_WEIGHTS,
+    PairHead,
+    PairOutputs,
+    Pairs,
+    build_qpic,
+    load_qpic_weights,
+    match,
+    pair_losses,
+)
+from tests.adapters.vision.authors_names import authors_names
 from tests.golden.figures import draws, picked
 from tests.paths import GOLDEN_FILES
 
@@ -28,35 +38,6 @@ LOSSES = {
     "object": "loss_obj_ce", "verb": "loss_verb_ce", "subject_l1": "loss_sub_bbox", "object_l1": "loss_obj_bbox",
     "subject_giou": "loss_sub_giou", "object_giou": "loss_obj_giou",
 }  # fmt: skip
-
-
-AUTHORS_NAMES = (
-    (r"^backbone\.", "backbone.0.body."),
-    (r"^neck\.convs\.0\.conv\.", "input_proj."),
-    (r"^query_embedding\.", "query_embed."),
-    (r"^decoder\.post_norm\.", "transformer.decoder.norm."),
-    (r"^(encoder|decoder)\.layers\.", r"transformer.\1.layers."),
-    (r"\.self_attn\.attn\.", ".self_attn."),
-    (r"\.cross_attn\.attn\.", ".multihead_attn."),
-    (r"\.ffn\.layers\.0\.0\.", ".linear1."),
-    (r"\.ffn\.layers\.1\.", ".linear2."),
-    (r"\.norms\.0\.", ".norm1."),
-    (r"\.norms\.1\.", ".norm2."),
-    (r"\.norms\.2\.", ".norm3."),
-    (r"^bbox_head\.object_class\.", "obj_class_embed."),
-    (r"^bbox_head\.verb_class\.", "verb_class_embed."),
-    (r"^bbox_head\.subject_box\.", "sub_bbox_embed.layers."),
-    (r"^bbox_head\.object_box\.", "obj_bbox_embed.layers."),
-    (r"_bbox_embed\.layers\.2\.", "_bbox_embed.layers.1."),
-    (r"_bbox_embed\.layers\.4\.", "_bbox_embed.layers.2."),
-)
-
-
-def authors_name(name: str) -> str:
-    """Return the authors' name of a parameter."""
-    for pattern, replacement in AUTHORS_NAMES:
-        name = re.sub(pattern, replacement, name)
-    return name
 
 
 def filled(name: str, shape: tuple[int, ...]) -> Tensor:
@@ -92,11 +73,13 @@ def inputs() -> tuple[Tensor, list[DetDataSample], list[Pairs]]:
 
 
 @pytest.fixture(scope="module")
-def model() -> nn.Module:
+def model(tmp_path_factory: pytest.TempPathFactory) -> nn.Module:
     qpic = build_qpic("qpic", SMALL, objects=80, verbs=117).double().eval()
     state = {name: value for name, value in qpic.state_dict().items() if not name.endswith("num_batches_tracked")}
-    values = {name: filled(authors_name(name), tuple(value.shape)) for name, value in state.items()}
-    qpic.load_state_dict(values, strict=False)
+    values = {name: filled(name, tuple(value.shape)) for name, value in authors_names(state).items()}
+    file = tmp_path_factory.mktemp("weights") / "qpic.pth"
+    torch.save({"model": values, "args": Namespace(dataset_file="hico")}, file)
+    assert load_qpic_weights(qpic, file) == "weights of qpic.pth"
     return qpic
 
 

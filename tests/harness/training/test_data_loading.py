@@ -112,12 +112,12 @@ def test_beside_another_device_free_cores_make_batches_that_take_long(monkeypatc
     assert makers(range(3), OTHER, seconds=0.6, threads=1) == [os.getpid()] * 3  # no core is free
 
 
-def test_free_cores_are_shared_by_the_processes_of_a_trial(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert spare_cores(Settings(threads=8)) == 7
-    assert spare_cores(Settings(threads=100)) == module.MAX_WORKERS
-    assert spare_cores(Settings()) == min(module.MAX_WORKERS, len(os.sched_getaffinity(0)) - 1)
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
-    assert [spare_cores(Settings(threads=threads)) for threads in (2, 4, 8)] == [0, 0, 1]
+def test_each_process_has_its_cores_or_a_share_of_those_of_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)))
+    assert spare_cores(Settings()) == min(module.MAX_WORKERS, 15)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
+    assert spare_cores(Settings()) == 1
+    assert [spare_cores(Settings(threads=threads)) for threads in (1, 8, 100)] == [0, 7, module.MAX_WORKERS]
 
 
 def test_no_more_batches_wait_than_there_is_memory_for(monkeypatch: pytest.MonkeyPatch) -> None:

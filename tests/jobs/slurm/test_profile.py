@@ -21,6 +21,11 @@ memory = 32
 time = 720
 signal_delay = 120
 setup = ["module load cuda", "export X=1"]
+
+[profiles.other]
+gpus = 8
+gpu_type = "a100"
+sbatch = {reservation = "the lab's", exclusive = true, nice = 100}
 """
 
 
@@ -57,6 +62,17 @@ def test_the_parameters_of_a_profile(tmp_path: Path) -> None:
         ("[profiles.a100]\nsetup = 'module load'\n", "profiles.a100: setup=module load: input should be a valid list"),
         ("[profiles.a100]\nenvironment = {'A;touch x;B' = '1'}\n", "environment.A;touch x;B.[key]"),
         ("[profiles.a100]\nenvironment = {'' = '1'}\n", "string should match pattern"),
+        ("[profiles.a100]\ngpu_type = 'a100'\n", "gpu_type=a100: expected gpus of at least 1"),
+        ("[profiles.a100]\nsbatch = {time = 3}\n", "sbatch.time: set by the keys of a profile, or by DropBench"),
+        (
+            "[profiles.a100]\nsbatch = {gres = 'gpu:a100:8'}\n",
+            "sbatch.gres=gpu:a100:8: expected GPUs as gpus and gpu_type",
+        ),
+        ("[profiles.a100]\nsbatch = {exclusive = false}\n", "sbatch.exclusive"),
+        ("[profiles.a100]\nsbatch = {'x=1 --y' = true}\n", "string should match pattern"),
+        ("[profiles.a100]\nenvironment = {DROPBENCH_RUNS = '/x'}\n", "environment: DROPBENCH_RUNS: known for a node: "),
+        ("[profiles.a100]\nenvironment = {DROPBENCH_DATA = 'x'}\n", "DROPBENCH_DATA=x: expected an absolute path"),
+        ("[profiles.a100]\nenvironment = {DROPBENCH_NUM_WORKERS = 'x'}\n", "expected a number of processes"),
         ("[profiles.a100]\ntime = 10000000\n", "time=10000000: input should be less than or equal to 1000000"),
         ("[profiles.a100]\ntasks = 2\ntrials_at_a_time = 4\n", "trials_at_a_time=4: expected nodes=1 and tasks=1"),
         ("[profiles.a100]\nmemory = inf\n", "memory=inf: input should be less than or equal to 1000000"),
@@ -72,11 +88,13 @@ def test_invalid_profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, toml:
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize("key", ["partition", "account", "qos", "constraint", "setup", "environment"])
+@pytest.mark.parametrize(
+    "key", ["partition", "account", "qos", "constraint", "setup", "environment", "gpu_type", "sbatch"]
+)
 @pytest.mark.parametrize("letter", ["\n", "\r", "\0", "\x1b", "\x7f"])
 def test_no_text_of_a_profile_adds_a_line(key: str, letter: str) -> None:
     text = f"touch x{letter}"
-    value: object = {"setup": [text], "environment": {"A": text}}.get(key, text)
+    value: object = {"setup": [text], "environment": {"A": text}, "sbatch": {"a": text}}.get(key, text)
     with pytest.raises(ValueError, match="String should match pattern"):
         Profile(**{key: value})  # type: ignore[arg-type]
 
@@ -98,6 +116,9 @@ def test_the_sbatch_script_of_a_dry_run(place: Workplace, programs: Programs) ->
         "#SBATCH --array=0-3%4", "# 4 trials in 4 jobs, 1 array; at most 48.0 GPU-hours",
     ):  # fmt: skip
         assert line in done.stdout.splitlines()
+    other = place.ok("submit", "--executor", "slurm", "--profile", "other", "--dry-run", env=path).stdout.splitlines()
+    for option in ("gpus-per-node=a100:8", "reservation='the lab'\"'\"'s'", "exclusive", "nice=100"):
+        assert f"#SBATCH --{option}" in other
     refused = place.call("submit", "--executor", "slurm", "--profile", "a100", env=path)
     assert refused.returncode == 2
     assert refused.stderr == "dropbench: sbatch refuses: sbatch: error: no such partition\n"

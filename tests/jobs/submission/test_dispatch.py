@@ -17,6 +17,7 @@ from dropbench.harness.errors import InputError
 from dropbench.harness.runs import lease
 from dropbench.harness.runs.lease import Lease
 from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.settings import Settings
 from dropbench.jobs.cleanup.gc import gc
 from dropbench.jobs.queue.reconcile import collect
 from dropbench.jobs.slurm.profile import Profile
@@ -67,6 +68,18 @@ def test_jobs_that_run_trials_side_by_side_get_enough_of_them(
     (trial,) = queue.trials(done.trials[:1]).values()
     kind = f"{trial.task} {trial.model} {trial.data.name}"
     assert [vars(worker)["kinds"] for worker in workers] == [[kind] * 3, [kind]]
+
+
+def test_variables_of_a_profile_reach_the_worker(queue: Store, place: Workplace, programs: Programs) -> None:
+    programs(scontrol="echo 'MaxArraySize            = 1000'")
+    variables = {"DROPBENCH_DATA": "/local/data", "DROPBENCH_NUM_WORKERS": "3", "HF_HOME": "/local/hf"}
+    sent = dispatch(
+        queue, place.settings, queue.find(None), Plan("slurm", profile=Profile(environment=variables, cpus=4))
+    )
+    assert sent is not None
+    worker = DelayedSubmission.load(place.runs / ".submitit" / sent.submission / "0.pkl").function
+    settings = Settings.from_payload(vars(worker)["payload"])
+    assert (settings.data, settings.num_workers, settings.threads) == (Path("/local/data"), 3, 4)
 
 
 def test_a_forged_node_is_not_excluded(queue: Store, place: Workplace, programs: Programs) -> None:
