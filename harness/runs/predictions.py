@@ -89,7 +89,9 @@ def recorded_predictions(
     for row in identified:
         check_row(row, header, f"row of sample {row['index']}")
     predictions = Predictions(header, identified)
-    for name, value in predictions.metrics().items() if metrics is not None else ():
+    if metrics is None:
+        return predictions
+    for name, value in predictions.metrics().items():
         if name not in metrics:
             raise InputError(f"metric {name}: the evaluation returned {', '.join(metrics)}: define one of these")
         if math.isfinite(metrics[name]) and not math.isclose(
