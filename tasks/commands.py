@@ -119,4 +119,4 @@ def fetch_data(name: Name, as_json: Json = False) -> None:
     facts += [("splits", dataset.splits), ("then", f"dropbench data check {dataset.name}")]
     if dataset.synthetic:
         facts.append(("without", f"{dataset.name}{SYNTHETIC} is a small generated set in the same format"))
-    print_facts(facts)
+    print_facts([(key, value) for key, value in facts if value])

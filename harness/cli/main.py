@@ -67,6 +67,7 @@ COMMANDS = {
     "list": Target(
         "dropbench.jobs.cli.inspect_commands:app", "List tasks, models, data, regularizers, suites and more.", True
     ),
+    "check": Target("dropbench.jobs.cli.check_command:app", "Try the entries of plug-ins, without training.", True),
     "doctor": Target("dropbench.harness.cli.commands:app", "Report what works on this machine, or in a model."),
 }
 

@@ -58,7 +58,7 @@ def recorded_predictions(
     """
     if not recorder.rows:
         return None
-    indexed = all(isinstance(row, dict) and "index" in row for row in recorder.rows)
+    indexed = all("index" in row for row in recorder.rows)
     if not indexed and len(recorder.rows) != len(order):
         counts = f"{count_of(len(recorder.rows), 'row')} for {count_of(len(order), 'sample')} of {split}"
         raise InputError(f"{counts}: add a row for each sample, or `index` to each row")

@@ -13,10 +13,15 @@ SIGNIFICANT = "†"
 
 
 def format_metric(value: float | None, metric: Metric, *, signed: bool = False) -> str:
-    """Return percentages with two decimals, counts with none, others with three; zero after rounding has no sign."""
+    """Return a value with the decimals of its metric, or else of the unit; zero after rounding has no sign.
+
+    Percentages and mm have two decimals, counts none, others three.
+    """
     if value is None:
         return ""
     digits = {"%": ".2f", "mm": ".2f", "count": ",.0f"}.get(metric.unit, ".3f")
+    if metric.decimals is not None:
+        digits = f",.{metric.decimals}f"
     text = f"{value:{'+' if signed else ''}{digits}}"
     if float(text.replace(",", "")) == 0.0:
         text = text.lstrip("+-")
