@@ -95,11 +95,10 @@ def _try(parts: tuple[str, str, str, str], settings: Settings) -> dict[str, Any]
 
 
 def _request(parts: tuple[str, str, str, str]) -> TrialRequest:
-    """Return the request of a trial with the preset `mini`, or the first that a task of a plug-in has."""
+    from dropbench.harness.trials.recipe import default_preset
     from dropbench.harness.trials.task import spec_of
     from dropbench.harness.trials.trial import TrialRequest
 
     task, data, model, regularizer = parts
-    presets = (getattr(spec_of(task), "recipes", None) or {}).get("presets") or {"mini": {}}
-    preset = "mini" if "mini" in presets else next(iter(presets))
+    preset = default_preset((getattr(spec_of(task), "recipes", None) or {}).get("presets", ()))
     return TrialRequest(task=task, data=data, model=model, regularizer=regularizer, preset=preset)

@@ -252,12 +252,6 @@ MISTAKES: dict[str, tuple[str, str, str, str]] = {
         "40 rows for 20 samples of dev",
     ),
     "ratio over squares": ('"error": e}', '"error": e * e}', TASK, "from the rows, "),
-    "metric of another name": (
-        '"error": Ratio',
-        '"err": Ratio',
-        TASK,
-        "metric err: the evaluation returned accuracy, error",
-    ),
     "wrong kind": (
         DEFINE,
         DEFINE.replace('"error": "number"', '"error": "float"'),
