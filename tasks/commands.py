@@ -59,12 +59,12 @@ def check_data(
         typer.echo(json.dumps(checked.to_json(), ensure_ascii=False))
         return
     columns = ["split", "rows", *(["tokens"] if checked.tokens else [])]
-    if checked.classes:
+    if checked.class_rows:
         columns += ["classes", "smallest class", "largest class"]
     lines = []
     for split, rows in checked.rows.items():
         cells = [rows, *([checked.tokens[split]] if checked.tokens else [])]
-        if checked.classes:
+        if checked.class_rows:
             # A subset may lack some classes, or all of them.
             sizes = [size for size in checked.class_rows[split].values() if size]
             cells += [len(sizes), min(sizes, default=0), max(sizes, default=0)]
