@@ -13,7 +13,7 @@ from dropbench.harness.checking.own_entries import blaming, own_entries
 from dropbench.harness.errors import InputError, unknown_name
 from dropbench.harness.files import read_yaml
 from dropbench.harness.models.catalog import MODELS
-from dropbench.harness.predictions.schema import content_id
+from dropbench.harness.predictions.schema import row_id
 from dropbench.harness.regularizers import REGULARIZERS
 from dropbench.harness.regularizers.base import Site
 from dropbench.harness.regularizers.schedules import SCHEDULES
@@ -241,8 +241,7 @@ class PresetTask(Task):
         return self.sizes_for(self.recipe, len(self.classes))
 
     def build_model(self) -> nn.Module:
-        model = self.make_model(self.trial, self.recipe, self.model_sizes())
-        self.load_initial_weights(model)
+        self.load_initial_weights(model := self.make_model(self.trial, self.recipe, self.model_sizes()))
         return model
 
     def load_initial_weights(self, model: nn.Module) -> None:
@@ -267,13 +266,7 @@ class PresetTask(Task):
 
     def example_id(self, split: Split, index: int) -> str | None:
         """Return an id by the content of a row of tensors, numbers and texts; None for other rows."""
-        from torch import Tensor
-        from torch.utils._pytree import tree_leaves
-
-        leaves = tree_leaves(self.splits[split][index])
-        leaves = [leaf.tolist() if isinstance(leaf, Tensor) else leaf for leaf in leaves]
-        is_plain = all(isinstance(leaf, list | int | float | str) for leaf in leaves)
-        return content_id(repr(leaves)) if is_plain else None
+        return row_id(self.splits[split][index])
 
     def read_data(self, kind: type[D]) -> D:
         """Read the trial's data, set `classes`, and append to `notes`; raise as `resolve_data` and `read`."""

@@ -1,4 +1,4 @@
-"""What every task, data set, model and regularizer has to do, tried with those of a plug-in on a few samples."""
+"""Try the contract of tasks, data, models and regularizers with those of a plug-in, on a few samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plug-in does with torch and no run reports: axes that broadcast, attention of its own."""
+"""Calls of torch in a plug-in that no run reports: axes that broadcast, attention of its own."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ from dropbench.harness.variables import RECIPE, without_variables
 FINAL_SPLITS: tuple[Split, ...] = ("dev", "test")
 """Splits of the final evaluation; the last one is summarized."""
 CANNOT_GO_ON = (OSError, MemoryError, torch.OutOfMemoryError, SupersededError, Diverged, Interrupted)
-"""What ends an attempt, whatever is done at the time: a full disk, full memory, another worker, the trial itself."""
+"""Errors that end an attempt whatever is done at the time: full disks or memory, another worker, the trial itself."""
 
 
 def run_trial(directory: RunDirectory, settings: Settings, stop: Callable[[], bool] = lambda: False) -> dict[str, Any]:

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False)
 ON_DIGITS = {"task": "image-classification", "data": "digits", "model": "vit-digits"}
-"""What a regularizer of a plug-in is tried with: every machine has it."""
+"""Task, data and model with which regularizers of a plug-in are tried: every machine has them."""
 
 
-@app.command(epilog=examples("check --plugin my_task.py", "check --plugin my_task.py --json"))
+@app.command(epilog=examples("check", "check --json"))
 def check(as_json: Json = False) -> None:
-    """Try each task, data set, model and regularizer of plug-ins: read, train a step, evaluate.
+    """Try each task, data set, model and regularizer of `--plugin FILE`: read, train a step, evaluate.
 
     `run`, `enqueue` and `submit` do the same with what they queue, once for each version of a file.
     """
@@ -96,9 +96,9 @@ def _try(parts: tuple[str, str, str, str], settings: Settings) -> dict[str, Any]
 
 def _request(parts: tuple[str, str, str, str]) -> TrialRequest:
     from dropbench.harness.trials.recipe import default_preset
-    from dropbench.harness.trials.task import spec_of
     from dropbench.harness.trials.trial import TrialRequest
+    from dropbench.jobs.cli.options import presets_of
 
     task, data, model, regularizer = parts
-    preset = default_preset((getattr(spec_of(task), "recipes", None) or {}).get("presets", ()))
+    preset = default_preset(presets_of(task))
     return TrialRequest(task=task, data=data, model=model, regularizer=regularizer, preset=preset)

@@ -207,7 +207,7 @@ class RunOptions:
                 raise InputError(f"{option} {value}: a SUITE is required, as its cells are searched")
         known = load_suite(suite) if suite else None
         options = SuiteOptions(
-            preset=self.preset or default_preset(known.presets if known is not None else _presets(self.task)),
+            preset=self.preset or default_preset(known.presets if known is not None else presets_of(self.task)),
             seeds=tuple(range(self.seeds or 0)),
             data=tuple(item.partition("=")[0] for item in self.data or ()),
             models=tuple(self.model or ()),
@@ -222,12 +222,15 @@ class RunOptions:
         return request_configuration(self.task, options, settings)
 
 
-def _presets(task: str | None) -> Collection[str]:
+def presets_of(task: str | None) -> Collection[str]:
     """Return the presets of a plug-in's task; () for others, which have mini."""
     from dropbench.harness.trials.task import TASKS, spec_of
 
-    recipes = getattr(spec_of(task), "recipes", None) if task in TASKS else None
-    return (recipes or {}).get("presets", ())
+    if task is None or task not in TASKS:
+        return ()
+    recipes = getattr(spec_of(task), "recipes", None) or {}
+    presets: Collection[str] = recipes.get("presets", ())
+    return presets
 
 
 def _parse_override(item: str) -> tuple[str, Scalar]:

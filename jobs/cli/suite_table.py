@@ -44,8 +44,8 @@ def suite_table(
         raise InputError(f"report: expected a SUITE or --request ID; {known}")
     table = look_up(store, name_of(suite or ""), preset, request)
     if table is None:
-        known = load_suite(suite or "")
-        published = published_request(known, preset or default_preset(known.presets))
+        shipped = load_suite(suite or "")
+        published = published_request(shipped, preset or default_preset(shipped.presets))
         others = look_up(store, name_of(suite or ""))
         notes = [f"other trials of this suite: `--preset {others.request.preset}`"] if others is not None else []
         table = SuiteTable((published,), [CellTrials(cell, ()) for cell in published.cells], notes)

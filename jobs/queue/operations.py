@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dropbench.db.store.store import Enqueued, Store, SubmissionRow
-from dropbench.harness.checking.own_entries import blaming, check_own_entries, entries_of
+from dropbench.harness.checking.once import check_own_entries
+from dropbench.harness.checking.own_entries import blaming, entries_of
 from dropbench.harness.errors import InputError, UnsuitableError
 from dropbench.harness.runs.run_directory import BY_THE_USER, CANCELLED, RunDirectory, Runs
 from dropbench.harness.settings import Settings

@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
 
-import numpy as np
-
 from dropbench.harness.errors import InputError
 from dropbench.harness.registry import load_for
 from dropbench.tasks.data.locate import Source
@@ -79,6 +77,8 @@ class ThreeSplits(Generic[P]):
             rows: the rows of all files.
             classes: names of the classes, if there are any.
         """
+        import numpy as np
+
         order = np.random.RandomState(source.split_seed).permutation(len(rows))
         part = len(rows) // 10
         dev, test, train = ([rows[index] for index in each] for each in np.split(order, (part, 2 * part)))
