@@ -111,7 +111,9 @@ class _Contract:
         """Check task and model, without a regularizer of a plug-in; one that is not regularized gets DropKey."""
         trial = self.trial
         if "regularizer" in self.kinds:
-            trial = trial.model_copy(update={"regularizer": complete_spec("none"), "schedule": "constant"})
+            trial = trial.model_copy(
+                update={"regularizer": complete_spec("none"), "schedule": "constant", "align": "none"}
+            )
         with blaming(self.entries, "model", "task"):
             if "model" in self.kinds and trial.regularizer.name == "none":
                 trainer = self.with_dropkey(trial)
@@ -162,9 +164,9 @@ class _Contract:
             loss = task.loss(model, batch)
         require_loss(loss)
         self.unregularized = list(own_calls.unregularized)
-        names, parameters = zip(*((n, p) for n, p in model.named_parameters() if p.requires_grad), strict=True)
-        gradients: Any = torch.autograd.grad(loss, parameters, allow_unused=True)
-        named: dict[str, Tensor | None] = dict(zip(names, gradients, strict=True))
+        parameters = {name: each for name, each in model.named_parameters() if each.requires_grad}
+        gradients: Any = torch.autograd.grad(loss, [*parameters.values()], allow_unused=True) if parameters else ()
+        named: dict[str, Tensor | None] = dict(zip(parameters, gradients, strict=True))
         if wrong := [name for name, each in named.items() if each is not None and not each.isfinite().all()]:
             raise InputError(f"the gradients of {first_names(wrong)} are not finite")
         if not any(each is not None and each.any() for each in gradients):

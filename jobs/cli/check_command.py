@@ -31,7 +31,7 @@ def check(as_json: Json = False) -> None:
     from dropbench.harness.settings import Settings
 
     settings = Settings.from_environment()
-    if not (requests := list(dict.fromkeys(own_requests(settings)))):
+    if not (requests := list(dict.fromkeys(own_requests()))):
         raise InputError("no entry of a plug-in: pass `--plugin FILE`")
     items = [_try(request, settings) for request in requests]
     print_items(items, as_json)
@@ -39,15 +39,14 @@ def check(as_json: Json = False) -> None:
         raise typer.Exit(2)
 
 
-def own_requests(settings: Settings) -> Iterator[tuple[str, str, str, str]]:
+def own_requests() -> Iterator[tuple[str, str, str, str]]:
     """Yield task, data set, model and regularizer of the trials that together use every entry of plug-ins."""
     from dropbench.harness.models.catalog import MODELS
     from dropbench.harness.regularizers import REGULARIZERS
     from dropbench.harness.trials.task import TASKS, spec_of
+    from dropbench.harness.trials.trial import SYNTHETIC
     from dropbench.tasks.data import DATASETS
-    from dropbench.tasks.data.check import list_datasets
 
-    ready = {status.dataset.name for status in list_datasets(settings) if status.state == "ready"}
     own_models, own_data = _own(MODELS), _own(DATASETS)
 
     def models(kind: str) -> list[str]:
@@ -55,15 +54,18 @@ def own_requests(settings: Settings) -> Iterator[tuple[str, str, str, str]]:
         return [name for name in fitting if name in own_models] or fitting[:1]
 
     def data(kind: str) -> list[str]:
-        fitting = [name for name in DATASETS if DATASETS.get(name).kind == kind]
-        own = [name for name in fitting if name in own_data]
-        return own or [name for name in fitting if name in ready][:1] or fitting[:1]
+        fitting = {name: DATASETS.get(name) for name in DATASETS if DATASETS.get(name).kind == kind}
+        if own := [name for name in fitting if name in own_data]:
+            return own
+        installed = [name for name, dataset in fitting.items() if dataset.package and dataset.classes]
+        generated = [name + SYNTHETIC for name, dataset in fitting.items() if dataset.synthetic]
+        return [*installed[-1:], *generated, *fitting][:1]
 
     for task in TASKS:
         kind = getattr(spec_of(task), "kind", task)
         is_own = TASKS.entry(task).plugin is not None
-        for name in data(kind):
-            for model in models(kind):
+        for name in data(kind) or [""]:
+            for model in models(kind) or [""]:
                 declared = model in own_models and "tasks" in MODELS.entry(model).facts
                 if is_own or name in own_data or declared:
                     yield task, name, model, "none"
@@ -84,6 +86,12 @@ def _try(parts: tuple[str, str, str, str], settings: Settings) -> dict[str, Any]
     from dropbench.jobs.queue.operations import check_trial
 
     item: dict[str, Any] = dict(zip(("task", "data", "model", "regularizer"), parts, strict=True))
+    if missing := next((name for name in ("data", "model") if not item[name]), None):
+        return {
+            **item,
+            "state": "unchecked",
+            "detail": f"no {missing} is registered for this task: `enqueue` checks it",
+        }
     try:
         [trial] = make_trials(_request(parts), [0], settings)
         notes = check_trial(trial, settings, again=True)

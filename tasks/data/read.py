@@ -105,10 +105,11 @@ class ThreeSplits(Generic[P]):
     def count_classes(self, split: P) -> Sequence[int] | None:
         """Return the number of rows of each class in a split; None if the last item of a row is not its class."""
         try:
-            labels = Counter(int(row[-1]) for row in cast("Any", split))
-        except (TypeError, ValueError, RuntimeError, IndexError):  # of tensors with several values, too
+            labels = Counter(float(row[-1]) for row in cast("Any", split))
+        except (TypeError, ValueError, RuntimeError, LookupError):  # of tensors with several values, too
             return None
-        return [labels[number] for number in range(len(self.classes))]
+        numbers = range(len(self.classes))
+        return [labels[number] for number in numbers] if labels.keys() <= {*numbers} else None
 
     def verify(self, progress: Callable[[], None]) -> None:
         """Do nothing: the reader has read all files."""

@@ -29,6 +29,20 @@ presets:
   PRESET
 """
 RECIPES = '{"presets": {"mini": {"epochs": 1, "batch_size": 16}}}'
+INHERITED = """
+from dropbench import TASKS, Metric
+
+@TASKS.register("top3")
+class Top3(TASKS.get("image-classification")):
+    metrics = (Metric("top3"),)
+
+    def correct(self, logits, labels):
+        return (logits.topk(3).indices == labels[:, None]).any(dim=1)
+
+@TASKS.register("other-texts")
+class OtherTexts(TASKS.get("text-classification")):
+    pass
+"""
 TRAIN = ["run", *ENQUEUE[1:], "--executor", "debug"]
 
 
@@ -53,7 +67,7 @@ def test_classes_are_those_of_the_data_and_predictions_name_them(folder: Path) -
     assert predictions.header.named("target", predictions.rows[0]["target"]) == "high"
 
 
-@pytest.mark.parametrize("label", ["(row[0] * 3).long()", "torch.rand(2)"])
+@pytest.mark.parametrize("label", ["(row[0] * 3).long()", "torch.rand(2)", "row[0] * 100"])
 def test_data_check_counts_classes_if_rows_tell_them(
     label: str,
     folder: Path,
@@ -163,3 +177,21 @@ def test_a_task_that_reads_no_weights_refuses_them(
     message = "dropbench: task 'tiny' reads no initial weights: remove `weights.pt`\n"
     assert capsys.readouterr().err == message
     assert run(words) == 0
+
+
+def test_what_cannot_be_tried_alone_is_listed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tiny = Path(__file__).parents[2] / "jobs/tiny_task.py"
+    (folder / "own.py").write_text(tiny.read_text())
+    assert run(["check", "--plugin", "own.py", "--json"]) == 0
+    [item] = json.loads(capsys.readouterr().out)
+    assert (item["task"], item["state"]) == ("tiny", "unchecked")
+
+
+def test_a_task_that_inherits_is_tried_with_small_data(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "own.py").write_text(INHERITED)
+    assert run(["check", "--plugin", "own.py", "--json"]) == 0
+    items = json.loads(capsys.readouterr().out)
+    assert [(item["data"], item["model"], item["state"]) for item in items] == [
+        ("digits", "vit-digits", "ok"),
+        ("ag-news-synthetic", "text-transformer", "ok"),
+    ]
