@@ -25,11 +25,13 @@ from dropbench.harness.checking.requirements import (
     SPLITS,
     has_own,
     require_disjoint_splits,
+    require_equal_samples,
     require_loss,
     require_metrics,
-    require_repeated_reading,
     require_tensors,
+    samples_of,
 )
+from dropbench.harness.checking.reread import samples_elsewhere
 from dropbench.harness.errors import InputError, UnsuitableError, count_of
 from dropbench.harness.models.catalog import MODELS
 from dropbench.harness.predictions.recorder import Recorder
@@ -50,6 +52,8 @@ from dropbench.harness.trials.trial import Trial
 
 BATCH_SIZE, EVALUATION_BATCH_SIZE = 7, 32
 """Samples of the batches; few axes of a model have length 7."""
+FIXED_SEED = "split and draw with a fixed seed, such as `numpy.random.default_rng(source.split_seed)`"
+SORTED = "sort what comes from a set, and use no `hash()` of a text: both differ in every process"
 SMALL_BATCH = {"batch_size": BATCH_SIZE, "accumulate": 1, "amp": "no"}
 ON_CPU: dict[str, Any] = {"device": "cpu", "backend": "auto", "compile": False, "trackers": (), "micro_batch_splits": 1}
 
@@ -89,11 +93,13 @@ class _Contract:
         self.notes: list[str] = []
 
     def check(self) -> list[str]:
+        samples: dict[str, str] = {}
         with blaming(self.entries, "data", "task"):
             self.task = self.read(1)
         if self.kinds & {"data", "task"}:
             with blaming(self.entries, "data", "task"):
-                require_repeated_reading(self.task, self.read(2))
+                samples = samples_of(self.task)
+                require_equal_samples(samples, samples_of(self.read(2)), "a second reading of the data", FIXED_SEED)
                 require_disjoint_splits(self.task)
         trainer = None
         if self.kinds & {"task", "model", "data"}:
@@ -105,6 +111,10 @@ class _Contract:
                     require_reach(trainer)
                     self.check_step(trainer)
                 require_effect(trainer)
+        if samples:
+            with blaming(self.entries, "data", "task"):
+                elsewhere = samples_elsewhere(self.trial, self.settings)
+                require_equal_samples(samples, elsewhere, "another process", SORTED)
         return self.notes
 
     def check_training(self) -> Trainer:

@@ -6,6 +6,7 @@ import hashlib
 import math
 import time
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -89,19 +90,22 @@ def _content(task: Task, split: Split, index: int) -> bytes:
     return digest.digest()
 
 
-def require_repeated_reading(task: Task, again: Task) -> None:
-    """Raise InputError if two readings of the same files give other samples: those of a trial and its resumption."""
+def samples_of(task: Task) -> dict[str, str]:
+    """Return digests of the classes of a task after `setup`, and of the size and some samples of each split."""
+    digests = {"classes": hashlib.sha256(repr(getattr(task, "classes", ())).encode()).hexdigest()}
     for split in SPLITS:
         size = task.size(split)
-        different = again.size(split) != size or any(
-            _content(task, split, index) != _content(again, split, index)
-            for index in {size * probe // PROBES for probe in range(PROBES)} | {size - 1}
-        )
-        if different:
-            raise InputError(
-                f"two readings of the data give other rows of {split}: split and draw with a fixed seed, such as"
-                " `numpy.random.default_rng(source.split_seed)`"
-            )
+        digest = hashlib.sha256(str(size).encode())
+        for index in sorted({size * probe // PROBES for probe in range(PROBES)} | {size - 1}):
+            digest.update(_content(task, split, index))
+        digests[f"rows of {split}"] = digest.hexdigest()
+    return digests
+
+
+def require_equal_samples(first: Mapping[str, str], second: Mapping[str, str], where: str, remedy: str) -> None:
+    """Raise InputError if two readings of the same files give other samples: those of a trial and its resumption."""
+    if different := next((name for name in first if first[name] != second[name]), None):
+        raise InputError(f"{where} gives other {different}: {remedy}")
 
 
 def require_disjoint_splits(task: Task) -> None:

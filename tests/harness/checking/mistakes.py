@@ -24,14 +24,14 @@ MISTAKES: dict[str, tuple[str, str, str, str]] = {
         SPLITS,
         "    import random\n    random.shuffle(pairs)\n" + SPLITS,
         DATA,
-        "two readings of the data give other rows of train: split and draw with a fixed seed",
+        "a second reading of the data gives other rows of train: split and draw with a fixed seed",
     ),
     "generator without a seed": (
         SPLITS,
         "    import numpy\n    pairs = [pairs[i] for i in numpy.random.default_rng().permutation(len(pairs))]\n"
         + SPLITS,
         DATA,
-        "two readings of the data give other rows of train",
+        "a second reading of the data gives other rows of train",
     ),
     "test is dev": (
         SPLITS,
@@ -60,6 +60,18 @@ MISTAKES: dict[str, tuple[str, str, str, str]] = {
         "read returned list: expected a dropbench",
     ),
     "empty split": (SPLITS, SPLITS.replace("pairs[:part]", "[]"), DATA, "no rows for dev: too few"),
+    "classes of a set": (
+        "NAMES, train, dev, test)",
+        "tuple({'low', 'middle', 'high', 'a', 'b', 'c'}), train, dev, test)",
+        DATA,
+        "another process gives other classes: sort what comes from a set",
+    ),
+    "order by hash": (
+        SPLITS,
+        "    pairs.sort(key=lambda pair: hash(str(pair)))\n" + SPLITS,
+        DATA,
+        "another process gives other rows of train: sort what comes from a set",
+    ),
     # Of batches.
     "NumPy batch": ("\n    def loss(self", BATCH.format("rows.numpy(), labels"), TASK, "batch returned a NumPy array"),
     "lists in a batch": (
