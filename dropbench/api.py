@@ -70,7 +70,7 @@ def _print_stopped(
 def run(
     suite: Text | None = None,
     *,
-    preset: str = "mini",
+    preset: str | None = None,
     seeds: int | None = None,
     data: Texts | None = None,
     model: Texts | None = None,
@@ -96,7 +96,7 @@ def run(
 
     Args:
         suite: a suite's name or a ``.yaml`` file; None: one configuration of `task`, `data` and `model`.
-        preset: "mini" or "paper".
+        preset: "mini" or "paper"; None: "mini", or else the first that the suite has.
         seeds: trains seeds 0 to `seeds` - 1; None: as many as the preset has, or one without a suite.
         data: data sets, as ``"NAME"`` or ``"NAME=PATH"``; of a suite, only these.
         model: models; of a suite, only these.
@@ -131,7 +131,7 @@ def run(
     _check_range("checkpoint_seconds", checkpoint_seconds, 10**9, minimum=0)
     pairs = [f"{key}={value}" for key, value in set.items()] if isinstance(set, Mapping) else set
     options = RunOptions(
-        preset=_text("preset", preset),
+        preset=None if preset is None else _text("preset", preset),
         seeds=seeds,
         data=_texts("data", data),
         model=_texts("model", model),

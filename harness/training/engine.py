@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import torch
+from torch import nn
 
 from dropbench.harness.attention.backends import backend, check_backend
-from dropbench.harness.errors import InputError
+from dropbench.harness.errors import Diverged, InputError, Interrupted
 from dropbench.harness.memory import keep_freed_memory
 from dropbench.harness.predictions.recorder import Recorder
+from dropbench.harness.registry import describe
+from dropbench.harness.runs.lease import SupersededError
 from dropbench.harness.runs.predictions import keep_predictions
 from dropbench.harness.runs.run_directory import RunDirectory, Runs
 from dropbench.harness.seeding import derive, seed_all
@@ -30,6 +34,8 @@ from dropbench.harness.variables import RECIPE, without_variables
 
 FINAL_SPLITS: tuple[Split, ...] = ("dev", "test")
 """Splits of the final evaluation; the last one is summarized."""
+CANNOT_GO_ON = (OSError, MemoryError, torch.OutOfMemoryError, SupersededError, Diverged, Interrupted)
+"""Errors that end an attempt whatever is done at the time: full disks or memory, another worker, the trial itself."""
 
 
 def run_trial(directory: RunDirectory, settings: Settings, stop: Callable[[], bool] = lambda: False) -> dict[str, Any]:
@@ -88,14 +94,18 @@ def evaluate_selected(trainer: Trainer) -> dict[str, Any]:
         for split in FINAL_SPLITS:
             if trainer.accelerator.is_main_process:  # every process evaluates all samples
                 task.recorder = recorders[split] = Recorder()
-            splits[split] = trainer.evaluate(split)
-        seed_all(derive(trainer.seed, "summary", state.step))
-        with torch.no_grad(), trainer.accelerator.autocast():
-            splits["test"] |= require_numbers(task.summary(model), f"{type(task).__name__}.summary")
+            splits[split] = _recorded(trainer, split, partial(trainer.evaluate, split))
+        splits["test"] |= _recorded(trainer, "test", partial(_summarize, trainer, model))
     task.recorder = None
     for split, recorder in recorders.items():
         parts = SplitBatches(task, split, trainer.settings.micro_batch_splits).parts
-        keep_predictions(trainer.directory, task, split, recorder, [index for part in parts for index in part])
+        order = [index for part in parts for index in part]
+        try:
+            keep_predictions(trainer.directory, task, split, recorder, order, splits[split])
+        except CANNOT_GO_ON:
+            raise
+        except Exception as error:
+            _lose_predictions(trainer, split, error)
     metrics = {str(MetricName(split, name)): value for split in splits for name, value in splits[split].items()}
     metrics["train/loss"] = state.train_loss
     trainer.event("end", step=state.step, metrics=metrics)
@@ -108,6 +118,35 @@ def note_code(trainer: Trainer) -> None:
     if (note := trainer.history.add_code(trainer.state.step)) is not None:
         trainer.task.notes.append(note)
         trainer.log(f"note: {note}")
+
+
+def _summarize(trainer: Trainer, model: nn.Module) -> dict[str, float]:
+    seed_all(derive(trainer.seed, "summary", trainer.state.step))
+    with torch.no_grad(), trainer.accelerator.autocast():
+        return require_numbers(trainer.task.summary(model), f"{type(trainer.task).__name__}.summary")
+
+
+def _recorded(trainer: Trainer, split: Split, measure: Callable[[], dict[str, float]]) -> dict[str, float]:
+    """Return metrics, measured again without predictions if something fails that training has not met: to record."""
+    task = trainer.task
+    try:
+        return measure()
+    except CANNOT_GO_ON:
+        raise
+    except Exception as error:
+        if task.recorder is None:
+            raise
+        task.recorder = None
+        metrics = measure()
+        _lose_predictions(trainer, split, error)
+        return metrics
+
+
+def _lose_predictions(trainer: Trainer, split: Split, error: Exception) -> None:
+    """Note that there are no predictions for a split: the metrics of a finished training are kept nevertheless."""
+    note = f"no predictions for {split} are kept: {error if isinstance(error, InputError) else describe(error)}"
+    trainer.task.notes.append(note)
+    trainer.log(f"note: {note}")
 
 
 def reuse_base_run(trainer: Trainer) -> None:

@@ -105,10 +105,10 @@ def _listed_params(rows: Sequence[Row]) -> dict[str, set[str]]:
 def format_value(value: float, like: float | None = None, *, signed: bool = False) -> str:
     """Return a number with two decimals, or four if it, or the number `like` shown next to it, is less than 1.
 
-    Numbers of more than nine digits are shown as powers of ten.
+    Numbers of more than nine digits, or below 0.001, are shown as powers of ten.
     """
     size = abs(value if like is None else like)
-    form = ".2e" if size >= 1e9 else ".2f" if size >= 1 else ".4f"
+    form = ".2e" if size >= 1e9 or 0.0 < size < 1e-3 else ".2f" if size >= 1 else ".4f"
     return f"{value:{'+' if signed else ''}{form}}".replace("-", "−")
 
 

@@ -150,9 +150,9 @@ def test_built_in_entries_belong_to_no_plug_in(tmp_path: Path) -> None:
     [
         (["--model", "raises"], "my.py:14: SystemExit: no such file"),
         (["--model", "takes-nothing"], "TypeError: takes_nothing() got an unexpected keyword argument"),
-        (["--model", "returns-5"], "model 'returns-5': its function returned 5: expected a torch.nn.Module"),
-        (["--model", "five"], "model 'five': expected a function, got 5"),
-        (["--model", "gone"], "model 'gone': cannot load nowhere:it: No module named 'nowhere'"),
+        (["--model", "returns-5"], "model 'returns-5' (FILE): its function returned 5: expected a torch.nn.Module"),
+        (["--model", "five"], "model 'five' (FILE): expected a function, got 5"),
+        (["--model", "gone"], "model 'gone' (FILE): cannot load nowhere:it: No module named 'nowhere'"),
         (["--regularizer", "five"], "regularizer 'five': expected a Regularizer, got 5"),
         (["--regularizer", "gone"], "regularizer 'gone': cannot load nowhere:it"),
         (["--regularizer", "partly"], "regularizer 'partly': class Partly in FILE has no method attend: implement it"),
