@@ -76,9 +76,11 @@ class Loading(NamedTuple):
     keep: frozenset[str]
     changes: list[tuple[Registry[Any], str, Entry | None]]
 
-    def may_replace(self, plugin: str | None) -> bool:
-        """Return whether the entries of a plug-in give way: of files that the user does not load any more."""
-        return plugin is not None and Path(plugin).is_absolute() and plugin not in self.keep
+    def may_replace(self, entry: Entry) -> bool:
+        """Return whether an entry gives way: of a file that is not loaded any more, or of the user's program."""
+        if entry.plugin is None:
+            return str(getattr(entry.target, "__module__", "dropbench")).partition(".")[0] != "dropbench"
+        return Path(entry.plugin).is_absolute() and entry.plugin not in self.keep
 
 
 loading: ContextVar[Loading | None] = ContextVar("loading", default=None)
@@ -169,7 +171,7 @@ class Registry(Generic[T]):
         for taken in (name, *aliases):
             if self._has(taken):
                 owner = self.entry(taken)
-                if active is None or not active.may_replace(owner.plugin):
+                if active is None or not active.may_replace(owner):
                     owned = f"(by {owner.plugin or 'DropBench'})"
                     raise ValueError(f"{self.kind} '{taken}' is registered already {owned}")
                 active.changes.append((self, owner.name, self.put(owner.name, None)))
