@@ -6,7 +6,7 @@ import importlib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from traceback import walk_tb
@@ -51,6 +51,7 @@ class Entry:
         aliases: its other names.
         origin: of a plug-in's file, the module and the line that registered it.
         digest: of a plug-in's file, the SHA-256 of the source that it depends on.
+        requires: the digests of entries of other plug-ins that its file looked up, by kind and name.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Entry:
     aliases: tuple[str, ...] = ()
     origin: tuple[str, int] | None = None
     digest: str | None = None
+    requires: Mapping[str, str] = field(default_factory=dict)
 
 
 class Loading(NamedTuple):
@@ -70,11 +72,13 @@ class Loading(NamedTuple):
         plugin: its path.
         keep: the plug-ins whose entries it must not replace.
         changes: gets each name that is registered or removed, with the entry that had it before.
+        used: gets the digests of entries of other plug-ins that it looks up, and of those that they require.
     """
 
     plugin: str
     keep: frozenset[str]
     changes: list[tuple[Registry[Any], str, Entry | None]]
+    used: dict[str, str]
 
     def may_replace(self, entry: Entry) -> bool:
         """Return whether an entry gives way: of a file that is not loaded any more, or of the user's program."""
@@ -208,7 +212,10 @@ class Registry(Generic[T]):
         """Return the entry of a name or alias, without importing anything; raise InputError for an unknown name."""
         if name not in self:
             raise unknown_name(self.kind, name, [*self._entries, *self._aliases], self.own)
-        return self._entries[self._aliases.get(name, name)]
+        entry = self._entries[self._aliases.get(name, name)]
+        if entry.digest is not None and (active := loading.get()) is not None:
+            active.used.update({**entry.requires, f"{self.kind} {entry.name}": entry.digest})
+        return entry
 
     def get(self, name: str, *facts: str) -> T:
         """Return the item of a name or alias, or of the first of these facts; raise InputError if it is broken."""

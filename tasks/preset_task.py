@@ -252,12 +252,12 @@ class PresetTask(Task):
 
 
 _checked_configs: set[str] = set()
-_seeded_splits: dict[tuple[str, Path, str], bool] = {}
+_seeded_splits: dict[tuple[Any, ...], bool] = {}
 
 
 def _has_seeded_split(source: Source, fingerprint: str) -> bool:
     """Return whether the notes of a data set say that a seed made one of its splits, which is read once."""
-    key = source.name, source.folder, fingerprint
+    key = source.name, source.folder, fingerprint, *plugin_digests((DATASETS, source.name)).values()
     if key not in _seeded_splits:
         seed = SPLIT_SEED + 1
         notes = read_any(replace(source, split_seed=seed)).notes

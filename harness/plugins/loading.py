@@ -26,10 +26,11 @@ Change = tuple[Registry[Any], str, Entry | None]
 
 @dataclass(frozen=True)
 class Plugin:
-    """A plug-in that has been loaded, and its entries, each with its digest."""
+    """A plug-in that has been loaded, its entries, and the digests of those of other plug-ins that it looked up."""
 
     source: Source
     entries: dict[Key, tuple[Registry[Any], Entry]]
+    requires: dict[Key, str]
 
     def digest(self, key: Key) -> str | None:
         """Return the digest of an entry; None if there is no such entry."""
@@ -62,12 +63,13 @@ def load(source: Source, keep: Iterable[str]) -> tuple[Plugin, list[Change]]:
     for name in [name for name in sys.modules if name.partition(".")[0] == source.package]:
         del sys.modules[name]  # the same files elsewhere
     changes: list[Change] = []
+    used: dict[Key, str] = {}
     keep = frozenset((*keep, *source.paths()))
     path = source.folder / source.main[0]
     try:
         for name in source.main:
             path = source.folder / name
-            token = loading.set(Loading(str(path), keep, changes))
+            token = loading.set(Loading(str(path), keep, changes, used))
             try:
                 importlib.import_module(source.module(name))
             finally:
@@ -78,20 +80,22 @@ def load(source: Source, keep: Iterable[str]) -> tuple[Plugin, list[Change]]:
     except BaseException as error:  # a file may even call sys.exit
         undo(changes)
         raise InputError(f"plug-in {describe(error, str(path))}") from error
-    return _identified(source, changes), changes
+    return _identified(source, changes, used), changes
 
 
-def _identified(source: Source, changes: list[Change]) -> Plugin:
+def _identified(source: Source, changes: list[Change], used: dict[Key, str]) -> Plugin:
     """Return a loaded plug-in, after its entries got their digests."""
     added = {f"{registry.kind} {name}": registry for registry, name, _ in changes if registry.registered(name)}
     entries = {key: registry.entry(key.removeprefix(f"{registry.kind} ")) for key, registry in added.items()}
     origins = {key: entry.origin for key, entry in entries.items() if entry.origin is not None}
     identified = {key: origin for key, origin in origins.items() if added[key].kind in IDENTIFIED}
     digests = source.entry_digests(origins, [origin for key, origin in origins.items() if key not in identified])
-    complete = {key: (added[key], replace(entry, digest=digests.get(key))) for key, entry in entries.items()}
+    complete = {
+        key: (added[key], replace(entry, digest=digests.get(key), requires=used)) for key, entry in entries.items()
+    }
     for registry, entry in complete.values():
         registry.put(entry.name, entry)
-    return Plugin(source, complete)
+    return Plugin(source, complete, used)
 
 
 def undo(changes: Sequence[Change]) -> None:

@@ -18,7 +18,8 @@ from dropbench.harness.registry import Entry, Registry
 FOLDER = "plugins"
 """The folder of copies beside the run directories."""
 
-_loaded: dict[Path, Plugin] = {}
+_loaded: dict[tuple[Path, tuple[str, ...]], Plugin] = {}
+"""The copies that were loaded, by folder and the digests of the entries that they require."""
 
 
 def write_copy(runs: Path, plugin: Plugin) -> None:
@@ -29,9 +30,11 @@ def write_copy(runs: Path, plugin: Plugin) -> None:
     """
     folder = runs / FOLDER / plugin.source.digest
     digests = {key: entry.digest for key, (_, entry) in plugin.entries.items()}
+    index = {"main": plugin.source.main, "entries": digests, "requires": sorted(plugin.requires)}
     if folder.is_dir():
-        if not digests.items() <= (present := _entries(folder)).items():  # what it registers depends on the machine
-            write_json(folder / INDEX, {"main": plugin.source.main, "entries": present | digests})
+        present = _index(folder, "entries")
+        if not digests.items() <= present.items():  # what it registers depends on the machine
+            write_json(folder / INDEX, {**index, "entries": present | digests})
         return
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = folder.with_name(f".{folder.name}.{os.urandom(4).hex()}")
@@ -39,7 +42,7 @@ def write_copy(runs: Path, plugin: Plugin) -> None:
         for name, content in plugin.files().items():
             (temporary / name).parent.mkdir(parents=True, exist_ok=True)
             write_atomic(temporary / name, content)
-        write_json(temporary / INDEX, {"main": plugin.source.main, "entries": digests})
+        write_json(temporary / INDEX, index)
         temporary.rename(folder)
     except OSError:
         if not folder.is_dir():  # by another process
@@ -51,29 +54,37 @@ def write_copy(runs: Path, plugin: Plugin) -> None:
 def copies(runs: Path, wanted: Mapping[Key, str]) -> dict[Path, set[Key]]:
     """Return the copies that have some of these versions, each with their keys, the most first."""
     folders = sorted((runs / FOLDER).glob("[0-9a-f]*"))
-    found = {folder: {key for key, _ in _entries(folder).items() & wanted.items()} for folder in folders}
+    found = {folder: {key for key, _ in _index(folder, "entries").items() & wanted.items()} for folder in folders}
     return {folder: keys for folder, keys in sorted(found.items(), key=lambda item: -len(item[1])) if keys}
 
 
 def load_copies(runs: Path, wanted: Mapping[Key, str]) -> Iterator[tuple[Registry[Any], Entry]]:
     """Yield the entries of these versions as far as there are copies, those of one plug-in from one copy.
 
+    The caller registers each before the next, as other plug-ins may look it up.
+
     Raises:
         InputError: a copy cannot be loaded.
     """
+    chosen: dict[Path, set[Key]] = {}
     remaining = set(wanted)
     for folder, keys in copies(runs, wanted).items():
-        if remaining.isdisjoint(keys):
-            continue
-        if folder not in _loaded:
-            _loaded[folder], changes = load(read_source(folder), ())
+        if own := keys & remaining:
+            chosen[folder] = own
+            remaining -= own
+    required = {folder: tuple(key for key in _index(folder, "requires") if key in wanted) for folder in chosen}
+    for folder in sorted(chosen, key=lambda folder: len(required[folder])):
+        version = folder, tuple(wanted[key] for key in required[folder])
+        if version not in _loaded:
+            _loaded[version], changes = load(read_source(folder), ())
             undo(changes)
-        yield from (_loaded[folder].entries[key] for key in sorted(keys & remaining) if key in _loaded[folder].entries)
-        remaining -= keys
+        entries = _loaded[version].entries
+        yield from (entries[key] for key in sorted(chosen[folder]) if key in entries)
 
 
-def _entries(folder: Path) -> dict[Key, Any]:
-    """Return the digests of a copy's entries; {} if it is damaged."""
+def _index(folder: Path, name: str) -> dict[Key, Any]:
+    """Return a mapping, or the keys of a list, of a copy's index; {} if it is damaged."""
     with suppress(InputError, OSError, KeyError, TypeError, ValueError):
-        return dict(read_json(folder / INDEX)["entries"])
+        content = read_json(folder / INDEX)[name]
+        return dict(content) if isinstance(content, dict) else dict.fromkeys(content)
     return {}

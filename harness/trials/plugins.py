@@ -42,7 +42,8 @@ def load_plugins(files: Iterable[Path]) -> None:
     main = {file for source in sources.values() for file in source.paths()}
     for path, source in sources.items():
         before = _loaded.get(path)
-        if before is not None and before.source.digest == source.digest and before.is_registered():
+        current = before is not None and before.source.digest == source.digest and before.is_registered()
+        if before is not None and current and not _other_versions(before.requires):
             continue
         removed: list[Change] = []
         for registry, entry in before.entries.values() if before is not None else ():
@@ -144,9 +145,12 @@ def make_trials(request: TrialRequest, seeds: Iterable[int], settings: Settings)
 
 def plugin_digests(*entries: tuple[Registry[Any], str]) -> dict[Key, str]:
     """Return the SHA-256 of what the entries of plug-ins depend on, by kind and name; part of a trial's identity."""
-    found = ((registry, registry.entry(name)) for registry, name in entries)
-    digests = {f"{registry.kind} {entry.name}": _digest(entry) for registry, entry in found}
-    return {key: digest for key, digest in digests.items() if digest is not None}
+    digests: dict[Key, str] = {}
+    for registry, name in entries:
+        entry = registry.entry(name)
+        if (digest := _digest(entry)) is not None:
+            digests |= {**entry.requires, f"{registry.kind} {entry.name}": digest}
+    return digests
 
 
 def _digest(entry: Entry) -> str | None:

@@ -15,8 +15,9 @@ from dropbench.harness.plugins import store
 from dropbench.harness.plugins.source import read_source
 from dropbench.harness.regularizers import REGULARIZERS
 from dropbench.harness.regularizers.cards import find_card
+from dropbench.harness.regularizers.spec import RegularizerSpec
 from dropbench.harness.trials.plugins import keep_plugins, load_plugins, plugin_digests, plugins_of
-from dropbench.harness.trials.trial import DataRef, RegularizerSpec, Trial
+from dropbench.harness.trials.trial import DataRef, Trial
 from tests.harness.trials.test_plugins import restored  # noqa: F401 - used by pytest
 
 HEAD = "from typing import ClassVar\nfrom dropbench import REGULARIZERS, PlainAttention, Regularizer\n"
@@ -224,10 +225,10 @@ def test_a_trial_is_run_with_its_own_version(write: Write, tmp_path: Path) -> No
     trials = []
     for number in (1, 2, 3):
         (tmp_path / "helper.py").write_text(f"VALUE = {number}\n")
-        file = write(f"{HEAD}from helper import VALUE\n{entry('a', 'VALUE')}")
+        write(f"{HEAD}from helper import VALUE\n{entry('a', 'VALUE')}")
         trials.append(trial_of("a"))
         keep_plugins(trials[-1:], runs)
-    file.unlink()
+    (tmp_path / "my.py").unlink()
     (tmp_path / "helper.py").unlink()
     for number in (1, 3, 2, 1):
         with plugins_of(trials[number - 1], runs):
@@ -296,3 +297,22 @@ def test_a_read_only_folder_and_its_card(write: Write, tmp_path: Path) -> None:
     card = find_card("a")
     assert card is not None
     assert card.source == "me"
+
+
+def test_a_plug_in_may_build_on_another(write: Write, tmp_path: Path) -> None:
+    """Its trials name both, and an edit of the first one is seen by the second."""
+    runs = tmp_path / "runs"
+    text = f"{HEAD}\n@REGULARIZERS.register('derived')\nclass Derived(REGULARIZERS.get('base')):\n    '''Derived.'''\n"
+    (tmp_path / "derived.py").write_text(text)
+    trials = []
+    for number in (1, 2):
+        write(HEAD + entry("base", number), "base.py")
+        load_plugins([tmp_path / "base.py", tmp_path / "derived.py"])
+        assert value("derived") == number
+        trials.append(trial_of("derived"))
+        assert list(trials[-1].plugins) == ["regularizer base", "regularizer derived"]
+        keep_plugins(trials[-1:], runs)
+    assert trials[0].id != trials[1].id
+    for number in (1, 2, 1):
+        with plugins_of(trials[number - 1], runs):
+            assert (value("base"), value("derived")) == (number, number)

@@ -112,7 +112,7 @@ def test_a_plugin_adds_a_set_and_owns_no_card(catalog: Catalog, monkeypatch: pyt
     def run(line: str) -> None:
         exec(line, {"__name__": "my_plugin", "catalog": catalog})  # noqa: S102 - as the module of a plug-in
 
-    token = loading.set(Loading("my.py", frozenset(), []))
+    token = loading.set(Loading("my.py", frozenset(), [], {}))
     try:
         run("catalog.add('mine', catalog.get('trec'), 'mine-synthetic', help='my own', kind='text-classification')")
         with pytest.raises(ValueError, match="data 'digits' is registered already"):
