@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache
@@ -174,7 +174,7 @@ class Registry(Generic[T]):
             active = None
         for taken in (name, *aliases):
             if self._has(taken):
-                owner = self.entry(taken)
+                owner = self._entries[self._aliases.get(taken, taken)]
                 if active is None or not active.may_replace(owner):
                     owned = f"(by {owner.plugin or 'DropBench'})"
                     raise ValueError(f"{self.kind} '{taken}' is registered already {owned}")
@@ -207,6 +207,10 @@ class Registry(Generic[T]):
             return item
 
         return decorate
+
+    def names_of(self, plugins: Sequence[str]) -> list[str]:
+        """Return the names that plug-ins have registered."""
+        return [name for name, entry in self._entries.items() if entry.plugin in plugins]
 
     def entry(self, name: str) -> Entry:
         """Return the entry of a name or alias, without importing anything; raise InputError for an unknown name."""

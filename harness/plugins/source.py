@@ -102,7 +102,7 @@ class Source:
         while needed := [each for each in dropped if each.is_named_by(used)]:
             used += needed
             dropped = [each for each in dropped if each not in needed]
-        lines = self.text(name).splitlines()
+        lines = self.text(name).split("\n")  # as Python counts them
         numbers = sorted({number for each in used for number in each.lines})
         imported = self._imported(name, [each.node for each in used])
         helpers = [self.text(helper) for helper in sorted(imported - {name})]
@@ -180,7 +180,7 @@ def read_source(path: Path) -> Source:
         if real.suffix != ".py":
             raise InputError(f"plug-in {path}: expected a file that ends in .py")
         return _complete(real, real.parent, [real.name])
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RuntimeError) as error:  # a loop of links is a RuntimeError until Python 3.13
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"plug-in {path}: {reason}: expected a Python file") from None
 

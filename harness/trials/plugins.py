@@ -46,9 +46,9 @@ def load_plugins(files: Iterable[Path]) -> None:
         if before is not None and current and not _other_versions(before.requires):
             continue
         removed: list[Change] = []
-        for registry, entry in before.entries.values() if before is not None else ():
-            if registry.registered(entry.name) is entry:
-                removed.append((registry, entry.name, registry.put(entry.name, None)))
+        for registry in REGISTRIES.values():
+            for name in registry.names_of(source.paths()):
+                removed.append((registry, name, registry.put(name, None)))
         try:
             _loaded[path], _ = load(source, main)
         except BaseException:

@@ -72,6 +72,7 @@ def write(tmp_path: Path) -> Write:
         (entry("a", 1) + entry("b", 1), (entry("b", 1), "# A comment.\n" + entry("b", 1)), []),
         (entry("a", 1) + entry("b", 1), (entry("b", 1), entry("c", 1) + entry("b", 1)), []),
         ("X = 1\n" + entry("a", 1) + entry("b", 1), ("X = 1", "X = 2"), ["a", "b"]),
+        ("X = '\x0c\u2028'\n" + entry("a", 1) + entry("b", 1), ("B(PlainAttention)", "B(Regularizer)"), ["b"]),
         ("X = 'ä'\n" + entry("a", 1) + entry("b", 1), ("ä", "ö"), ["a", "b"]),
         (entry("a", 1) + entry("b", "A.value"), ("= 1", "= 2"), ["a", "b"]),
         (entry("a", 1) + entry("b", "REGULARIZERS.get('a').value"), ("= 1", "= 2"), ["a", "b"]),
@@ -170,6 +171,8 @@ def test_a_folder(tmp_path: Path, init: str) -> None:
     load_plugins([folder])
     assert (value("a"), value("b")) == (1, 2)
     first = digest("a"), digest("b")
+    load_plugins([folder / "first.py"])
+    assert digest("a") == first[0]
     (folder / "sub" / "helper.py").write_text("VALUE = 3\n")
     load_plugins([folder])
     assert (value("a"), value("b")) == (3, 2)
