@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain, islice
 from pathlib import Path
@@ -152,7 +152,7 @@ def _without_rule(engine: object) -> frozenset[str]:
 def _is_earlier(item: str, version: str) -> bool:
     try:
         return int(version) < item_version(item)
-    except (InputError, ValueError):  # an item that is not registered
+    except (InputError, ValueError):  # an item that is not registered, or of a plug-in
         return False
 
 
@@ -176,17 +176,23 @@ def differing_versions(trained: Iterable[str]) -> str | None:
     return ", ".join(sorted(version for version in versions if counts[version.partition(" ")[0]] > 1)) or None
 
 
-def result_versions_differ(connection: Connection, *clauses: ColumnElement[bool]) -> bool:
-    """Return whether the configurations that match have any item, such as a regularizer, in several result versions."""
+def differing_items(connection: Connection, *clauses: ColumnElement[bool]) -> frozenset[str]:
+    """Return the items, such as a regularizer, that the configurations that match have in several result versions."""
     query = select(*(Configs.c[name] for name in VERSIONED)).distinct()
     others = select(Configs.c.id).where(Configs.c.result_versions.is_not(None), *clauses).limit(1)
     if connection.scalar(others) is None:
-        return False
+        return frozenset()
     versions: dict[str, set[str]] = defaultdict(set)
     for row in connection.execute(query.where(*clauses)):
         for item, version in all_versions(*row).items():
             versions[item].add(version)
-    return any(len(own) > 1 for own in versions.values())
+    return frozenset(item for item, own in versions.items() if len(own) > 1)
+
+
+def only_items(result_versions: str | None, items: Container[str]) -> str | None:
+    """Return the result versions of these items, None if there are none."""
+    texts = (result_versions or "").split(", ")
+    return ", ".join(text for text in texts if text and text.rpartition(" ")[0] in items) or None
 
 
 def all_versions(task: str, model: str, regularizer: str, result_versions: str | None) -> dict[str, str]:

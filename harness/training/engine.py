@@ -28,6 +28,7 @@ from dropbench.harness.training.train_state import History, TrainState
 from dropbench.harness.training.trainer import Trainer
 from dropbench.harness.trials.alignment import base_trial
 from dropbench.harness.trials.metric import MetricName, require_numbers
+from dropbench.harness.trials.plugins import plugins_of
 from dropbench.harness.trials.result_versions import check_versions
 from dropbench.harness.trials.task import TASKS, Split
 from dropbench.harness.variables import RECIPE, without_variables
@@ -52,7 +53,7 @@ def run_trial(directory: RunDirectory, settings: Settings, stop: Callable[[], bo
         Interrupted: see `stop`.
         Diverged: the loss became infinite or NaN, or the selection metric NaN.
         InputError: data, model, regularizer or recipe do not fit together, the device or backend is missing, or the
-            trial was requested with other result versions.
+            trial was requested with other result versions, or with plug-ins that have changed without a copy.
     """
     check_backend(settings.backend, cuda=settings.uses_cuda())
     keep_freed_memory()
@@ -60,8 +61,8 @@ def run_trial(directory: RunDirectory, settings: Settings, stop: Callable[[], bo
         torch.set_num_threads(settings.threads)
     if settings.gpu_share < 1 and settings.uses_cuda():
         torch.cuda.set_per_process_memory_fraction(settings.gpu_share)
-    with backend(settings.backend), without_variables(*RECIPE):
-        trial = directory.trial()
+    trial = directory.trial()
+    with backend(settings.backend), without_variables(*RECIPE), plugins_of(trial, directory.path.parent):
         check_versions(trial)
         task = TASKS.get(trial.task)(trial, settings)
         task.setup()

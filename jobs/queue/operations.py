@@ -14,6 +14,7 @@ from dropbench.harness.errors import InputError, UnsuitableError
 from dropbench.harness.runs.run_directory import BY_THE_USER, CANCELLED, RunDirectory, Runs
 from dropbench.harness.settings import Settings
 from dropbench.harness.suites.request import Request, write_request
+from dropbench.harness.trials.plugins import keep_plugins
 from dropbench.harness.trials.result_versions import version_note
 from dropbench.harness.trials.task import TASKS
 from dropbench.harness.trials.trial import Trial
@@ -39,9 +40,9 @@ def enqueue(
 ) -> tuple[Enqueued, Request]:
     """Store a request, and queue its trials; import the results of those that are trained already in `settings.runs`.
 
-    The request's file is written whole before anything is queued. A trial of a suite whose regularizer cannot work with
-    its task or model is skipped with the reason. It is checked again when it is enqueued again, as a later version may
-    be able to run it.
+    Copies of its plug-ins, and its file, are written whole before anything is queued. A trial of a suite whose
+    regularizer cannot work with its task or model is skipped with the reason. It is checked again when it is enqueued
+    again, as a later version may be able to run it.
 
     Args:
         store: the database.
@@ -59,6 +60,7 @@ def enqueue(
     unsuitable = _check_new(store, settings, trials, skips=bool(requested.request.suite.name))
     request = requested.with_reasons(unsuitable).request
     try:
+        keep_plugins(trials, settings.runs)
         write_request(settings.runs, request)
     except OSError as error:
         raise InputError(f"{settings.runs}: {error.strerror}: expected a writable folder (DROPBENCH_RUNS)") from None

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
+from typing import Any
 
 from dropbench.harness.errors import CHANGED, InputError
 from dropbench.harness.settings import Settings
+from dropbench.harness.trials.plugins import plugin_digests
 from dropbench.harness.trials.trial import Trial
-from dropbench.tasks.data.dataset import SPLIT_SEED
+from dropbench.tasks.data.dataset import DATASETS, SPLIT_SEED
 from dropbench.tasks.data.locate import Source, locate
 from dropbench.tasks.data.read import read_any
 
-_seeded_splits: dict[tuple[str, Path, str], bool] = {}
+_seeded_splits: dict[tuple[Any, ...], bool] = {}
 
 
 def has_seeded_split(source: Source, fingerprint: str) -> bool:
     """Return whether the notes of a data set say that a seed made one of its splits, which is read once."""
-    key = source.name, source.folder, fingerprint
+    key = source.name, source.folder, fingerprint, *plugin_digests((DATASETS, source.name)).values()
     if key not in _seeded_splits:
         seed = SPLIT_SEED + 1
         notes = read_any(replace(source, split_seed=seed)).notes
