@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from torch import Tensor, nn
-from torchvision.transforms.v2 import RandomErasing, RandomResizedCrop, functional
+from torchvision.transforms.v2 import RandomResizedCrop, functional
 
 from dropbench.adapters.vision.image_weights import load_image_weights
 from dropbench.harness.errors import CHANGED, InputError
@@ -54,10 +54,16 @@ class ImageClassification(Classifier, ImageClassificationSpec):
         policy, size = self.recipe.randaugment, self.recipe.image_size
         if policy is not None and self.recipe.channels != 3:
             raise InputError(f"randaugment={policy}: expected channels=3, not {self.recipe.channels}")
-        self.randaugment = augmentation.random_augment(policy, size) if policy is not None else None
         self.resized_crop = RandomResizedCrop(size, antialias=True)  # scale 0.08 to 1, Szegedy et al. 2015
         self.splits = data.splits()
         self.labels = {name: torch.as_tensor(split.labels) for name, split in self.splits.items()}
+        if not isinstance(pixels := self.splits["train"].images, np.ndarray):
+            # Of ImageNet: image folders are not read in advance.
+            self.mean, self.std = torch.tensor(IMAGENET_DEFAULT_MEAN), torch.tensor(IMAGENET_DEFAULT_STD)
+        else:
+            flat = pixels.reshape(-1, pixels.shape[-1]) / 255.0
+            self.mean, self.std = torch.as_tensor(flat.mean(0)).float(), torch.as_tensor(flat.std(0)).float()
+        self.randaugment = augmentation.random_augment(policy, size, self.mean) if policy is not None else None
         self.views = None
         if self.recipe.token_labels == "maps":
             from dropbench.tasks.data.images.label_maps import LabelMaps, locate_maps
@@ -68,12 +74,6 @@ class ImageClassification(Classifier, ImageClassificationSpec):
                 raise InputError(f"the label maps in {folder} {CHANGED}")
             maps = LabelMaps.for_images(folder, self.splits["train"].images, len(self.classes))
             self.views = LabelMapViews(maps, self.recipe, self.randaugment)
-        if not isinstance(pixels := self.splits["train"].images, np.ndarray):
-            # Of ImageNet: image folders are not read in advance.
-            self.mean, self.std = torch.tensor(IMAGENET_DEFAULT_MEAN), torch.tensor(IMAGENET_DEFAULT_STD)
-        else:
-            flat = pixels.reshape(-1, pixels.shape[-1]) / 255.0
-            self.mean, self.std = torch.as_tensor(flat.mean(0)).float(), torch.as_tensor(flat.std(0)).float()
 
     def build_model(self) -> nn.Module:
         model = super().build_model()
@@ -97,12 +97,11 @@ class ImageClassification(Classifier, ImageClassificationSpec):
                 if self.randaugment is not None:
                     pixels = torch.stack([self.randaugment(image) for image in pixels])
         pixels = augmentation.normalize(pixels, self.mean, self.std)
-        if training and self.recipe.erase:
-            erase = RandomErasing(self.recipe.erase, value="random", inplace=True)  # Zhong et al. 2020
-            for image in pixels:
-                erase(image)
         if training and (self.recipe.mixup or self.recipe.cutmix):
-            return augmentation.mixup_cutmix(pixels, labels, len(self.classes), self.recipe.mixup, self.recipe.cutmix)
+            mixed = augmentation.mixup_cutmix(pixels, labels, len(self.classes), self.recipe.mixup, self.recipe.cutmix)
+            pixels, labels = mixed
+        if training and self.recipe.erase:
+            augmentation.erase_boxes(pixels, self.recipe.erase)
         return pixels, labels
 
     def fit_all(self, images: Any, indices: Sequence[int], training: bool) -> Tensor:

@@ -64,6 +64,19 @@ def test_training_mixes_erases_and_augments_and_evaluation_does_not() -> None:
     )
 
 
+def test_boxes_are_erased_after_mixing_so_that_their_noise_is_not_mixed() -> None:
+    task = make("cifar10-synthetic", "vit-cifar", erase=1.0, mixup=5.0)
+    plain = make("cifar10-synthetic", "vit-cifar", mixup=5.0)
+    seed_all(0)
+    pixels, shares = task.batch("train", range(32))
+    seed_all(0)
+    mixed, same = plain.batch("train", range(32))
+    assert torch.equal(shares, same)
+    noise = pixels[pixels != mixed]
+    assert len(noise) > 0.05 * pixels.numel()
+    assert abs(float(noise.std()) - 1) < 0.03  # mixed with another image, that of 0.7
+
+
 @pytest.mark.parametrize("policy", ["rand-9", "augmix-m3", "rand-m9-what"])
 def test_an_unknown_policy_and_gray_images_are_refused(policy: str) -> None:
     with pytest.raises(InputError, match="expected timm's notation"):
