@@ -21,7 +21,7 @@ from dropbench.tasks.classifier import Classifier
 from dropbench.tasks.data.classification import ImageClassificationData
 from dropbench.tasks.data.fingerprint import fingerprint
 from dropbench.tasks.images import augmentation
-from dropbench.tasks.images.spec import ImageClassificationSpec, ImageRecipe
+from dropbench.tasks.images.spec import MIN_CROPPED_SIZE, ImageClassificationSpec, ImageRecipe
 from dropbench.tasks.preset_task import resolve_data
 
 if TYPE_CHECKING:
@@ -121,8 +121,10 @@ class ImageClassification(Classifier, ImageClassificationSpec):
         if training and self.recipe.resized_crop:
             image = self.resized_crop(image)
         elif image.shape[-2:] != (size, size):
+            share = self.recipe.center_crop
             # Resized to 256 / 224 of the crop, as on ImageNet; small images are resized without a crop.
-            shorter = [round(size * 256 / 224)] if size >= 64 else [size, size]
+            shorter = [round(size * 256 / 224) if share is None else int(size / share)]
+            shorter = shorter if size >= MIN_CROPPED_SIZE else [size, size]
             image = functional.center_crop(functional.resize(image, shorter, antialias=True), [size, size])
         return image.expand(self.recipe.channels, -1, -1)
 

@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
+from timm.data.transforms_factory import create_transform
+from torchvision.transforms import Resize
 
 from dropbench.harness.errors import InputError
 from dropbench.harness.seeding import seed_all
@@ -40,6 +43,18 @@ def test_images_of_folders_are_resized_and_center_cropped() -> None:
     fitted = task.fit(image, training=False)
     assert fitted.shape == (3, 64, 64)
     assert abs(float(fitted.double().mean()) - 24.5) < 0.5  # the middle of 0 … 49
+
+
+@pytest.mark.parametrize(("share", "shorter"), [(None, 256), (0.9, 248), (0.96, 233), (1.0, 224)])
+def test_the_central_crop_is_that_of_timms_evaluation(share: float | None, shorter: int) -> None:
+    task = make("imagenet-synthetic", "vit-tiny", **({} if share is None else {"center_crop": share}))
+    pixels = np.random.default_rng(0).integers(0, 256, (300, 400, 3), np.uint8)
+    pipeline = create_transform(224, crop_pct=share, interpolation="bilinear", normalize=False)
+    expected = pipeline(Image.fromarray(pixels)).float()
+    (size,) = (part.size for part in pipeline.transforms if isinstance(part, Resize))
+    assert size == shorter
+    fitted = task.fit(torch.from_numpy(pixels), training=False).float()
+    assert (fitted - expected).abs().max() <= 1  # Pillow and torch round differently
 
 
 def test_training_mixes_erases_and_augments_and_evaluation_does_not() -> None:
