@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from dropbench.harness.models.sites import set_progress as set_progress
     from dropbench.harness.models.sites import sites as sites
     from dropbench.harness.models.training_loss import training_loss as training_loss
+    from dropbench.harness.predictions.schema import Ratio as Ratio
+    from dropbench.harness.predictions.schema import content_id as content_id
     from dropbench.harness.regularizers import REGULARIZERS as REGULARIZERS
     from dropbench.harness.regularizers.around import AroundAttention as AroundAttention
     from dropbench.harness.regularizers.around import PlainAttention as PlainAttention
@@ -38,8 +40,11 @@ if TYPE_CHECKING:
     from dropbench.harness.regularizers.output import WeightModule as WeightModule
     from dropbench.harness.regularizers.passes import Passes as Passes
     from dropbench.harness.trials.metric import Metric as Metric
+    from dropbench.harness.trials.recipe import Recipe as Recipe
     from dropbench.harness.trials.task import TASKS as TASKS
+    from dropbench.harness.trials.task import Task as Task
     from dropbench.harness.trials.trial import Trial as Trial
+    from dropbench.tasks.classifier import Classifier as Classifier
     from dropbench.tasks.data import DATASETS as DATASETS
     from dropbench.tasks.data import Dataset as Dataset
     from dropbench.tasks.data import Layout as Layout
@@ -62,6 +67,7 @@ _NAMES = {
     "dropbench.harness.models.regularize": ("regularize", "unregularize"),
     "dropbench.harness.models.sites": ("set_progress", "sites"),
     "dropbench.harness.models.training_loss": ("training_loss",),
+    "dropbench.harness.predictions.schema": ("Ratio", "content_id"),
     "dropbench.harness.regularizers": ("REGULARIZERS",),
     "dropbench.harness.regularizers.around": ("AroundAttention", "PlainAttention"),
     "dropbench.harness.regularizers.base": ("Regularizer", "Site"),
@@ -69,8 +75,10 @@ _NAMES = {
     "dropbench.harness.regularizers.output": ("SiteModule", "WeightModule"),
     "dropbench.harness.regularizers.passes": ("Passes",),
     "dropbench.harness.trials.metric": ("Metric",),
-    "dropbench.harness.trials.task": ("TASKS",),
+    "dropbench.harness.trials.recipe": ("Recipe",),
+    "dropbench.harness.trials.task": ("TASKS", "Task"),
     "dropbench.harness.trials.trial": ("Trial",),
+    "dropbench.tasks.classifier": ("Classifier",),
     "dropbench.tasks.data": ("DATASETS", "Dataset", "Layout"),
     "dropbench.tasks.data.classification": (
         "ImageClassificationData",

@@ -70,7 +70,7 @@ def _print_stopped(
 def run(
     suite: Text | None = None,
     *,
-    preset: str = "mini",
+    preset: str | None = None,
     seeds: int | None = None,
     data: Texts | None = None,
     model: Texts | None = None,
@@ -96,7 +96,7 @@ def run(
 
     Args:
         suite: a suite's name or a ``.yaml`` file; None: one configuration of `task`, `data` and `model`.
-        preset: "mini" or "paper".
+        preset: "mini" or "paper"; None: "mini", or else the first that the suite has.
         seeds: trains seeds 0 to `seeds` - 1; None: as many as the preset has, or one without a suite.
         data: data sets, as ``"NAME"`` or ``"NAME=PATH"``; of a suite, only these.
         model: models; of a suite, only these.
@@ -113,8 +113,8 @@ def run(
         compile: compile models with `torch.compile`.
         threads: CPU threads per trial; more change the last digits. None: 1, and with GPUs the cores per worker.
         checkpoint_seconds: time between two checkpoints, in seconds.
-        plugin: files that register regularizers, models or tasks, besides those of `DROPBENCH_PLUGINS`. Entries
-            registered in the program itself are refused: workers do not have them.
+        plugin: files or folders that register regularizers, models or tasks, besides those of `DROPBENCH_PLUGINS`, as
+            they are now. Entries registered in the program itself are refused: workers do not have them.
 
     Returns:
         The table of the suite next to the published one, or the results of the configuration. If trials failed, a
@@ -131,7 +131,7 @@ def run(
     _check_range("checkpoint_seconds", checkpoint_seconds, 10**9, minimum=0)
     pairs = [f"{key}={value}" for key, value in set.items()] if isinstance(set, Mapping) else set
     options = RunOptions(
-        preset=_text("preset", preset),
+        preset=None if preset is None else _text("preset", preset),
         seeds=seeds,
         data=_texts("data", data),
         model=_texts("model", model),
@@ -148,9 +148,7 @@ def run(
         checkpoint_seconds=checkpoint_seconds,
     )
     plan = options.plan(executor, parallel, ("local", "debug"))
-    settings = options.settings(here=True)
-    settings = replace(settings, plugins=(*settings.plugins, *map(Path, _texts("plugin", plugin) or ())))
-    load_plugins(settings.plugins)
+    settings = _with_plugins(options.settings(here=True), plugin)
     requested = options.requested(None if suite is None else _text("suite", suite), settings)
     _check_plugins(requested.trials.values())
     bar = NotebookProgress if notebook_display() else ProgressBar
@@ -182,6 +180,7 @@ def results(
     sort: Texts | None = None,
     limit: int | None = None,
     reference: Text | None = None,
+    plugin: Texts | None = None,
 ) -> Table:
     """Query the metrics in the database, averaged over seeds, as ``dropbench results`` does.
 
@@ -195,6 +194,7 @@ def results(
         limit: returns only the first rows.
         reference: as ``--with``: "reference" adds the results that are shipped with DropBench in rows of their own, a
             path those of another such file. `Table.trials` has none of them.
+        plugin: as of `run`.
 
     Returns:
         One row per suite, configuration and metric, or per metric and values of the `group_by` keys.
@@ -205,7 +205,7 @@ def results(
     _check_range("limit", limit)
     location = None if reference is None else _text("reference", reference)
     words = [word for text in _texts("filter", filter) or () for word in text.split()]
-    settings = Settings.from_environment()
+    settings = _with_plugins(Settings.from_environment(), plugin)
     with opened_results(settings, location) as store:
         rows = query(
             store,
@@ -218,20 +218,27 @@ def results(
     return Table.of_rows(sort_rows(rows, split(_texts("sort", sort)), limit), ids, settings)
 
 
-def trial(id: str, *, data: Texts | None = None, device: str = "auto") -> TrialRun:
+def trial(id: str, *, data: Texts | None = None, device: str = "auto", plugin: Texts | None = None) -> TrialRun:
     """Return a trial by its id or the beginning of its id, from its run directory.
 
     Args:
         id: such as ``"ec35"``; the command line prints ids, and `Table.trials` has them.
         data: the folder of its data set, as ``"NAME=PATH"``, if it is not in `DROPBENCH_DATA`.
         device: "auto", "cpu" or "cuda", for its model.
+        plugin: as of `run`. The trial's own plug-ins are loaded as they were when it was requested.
 
     Raises:
         InputError: no trial or several trials have this id.
     """
     settings = Settings.from_environment(device=device, folders=parse_folders(_texts("data", data) or ()))
+    return TrialRun(Runs(settings.runs).find(_text("id", id)), _with_plugins(settings, plugin))
+
+
+def _with_plugins(settings: Settings, plugin: Texts | None) -> Settings:
+    """Load the plug-ins of the environment and these, and return the settings with all of them."""
+    settings = replace(settings, plugins=(*settings.plugins, *map(Path, _texts("plugin", plugin) or ())))
     load_plugins(settings.plugins)
-    return TrialRun(Runs(settings.runs).find(_text("id", id)), settings)
+    return settings
 
 
 def _check_plugins(trials: Iterable[Trial]) -> None:

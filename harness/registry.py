@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from traceback import walk_tb
-from typing import Any, Generic, TypeVar
+from types import FrameType
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from dropbench.harness.errors import InputError, missing_library, unknown_name
 
 T = TypeVar("T")
 _entry_points = cache(lambda: importlib.import_module("importlib.metadata").entry_points())
 
-current_plugin: ContextVar[str | None] = ContextVar("current_plugin", default=None)
-"""The plug-in that is being loaded. Entries registered meanwhile are attributed to it."""
 PLUGIN_MODULES: set[str] = set()
 """The top-level modules of plug-ins."""
 REGISTRIES: dict[str, Registry[Any]] = {}  # by kind
-PLUGINS_WITH_ENTRIES: set[str | None] = set()
-"""The plug-ins that have registered something."""
 
 
 def describe(error: BaseException, location: str = "") -> str:
@@ -43,13 +40,69 @@ def describe(error: BaseException, location: str = "") -> str:
 
 @dataclass(frozen=True)
 class Entry:
-    """A registered item: one-line help, facts, the item or its import path, and the plug-in (file or package)."""
+    """A registered item.
+
+    Attributes:
+        name: its name in the registry.
+        help: one line.
+        target: the item, or its import path.
+        facts: what else is known of it.
+        plugin: the plug-in that registered it, the path of a file or the name of a package; None: DropBench.
+        aliases: its other names.
+        origin: of a plug-in's file, the module and the line that registered it.
+        digest: of a plug-in's file, the SHA-256 of the source that it depends on.
+        requires: the digests of entries of other plug-ins that its file looked up, by kind and name.
+    """
 
     name: str
     help: str
     target: Any
     facts: dict[str, Any]
     plugin: str | None
+    aliases: tuple[str, ...] = ()
+    origin: tuple[str, int] | None = None
+    digest: str | None = None
+    requires: Mapping[str, str] = field(default_factory=dict)
+
+
+class Loading(NamedTuple):
+    """A plug-in's file that is being loaded, to which entries registered meanwhile are attributed.
+
+    Attributes:
+        plugin: its path.
+        keep: the plug-ins whose entries it must not replace.
+        changes: gets each name that is registered or removed, with the entry that had it before.
+        used: gets the digests of entries of other plug-ins that it looks up, and of those that they require.
+    """
+
+    plugin: str
+    keep: frozenset[str]
+    changes: list[tuple[Registry[Any], str, Entry | None]]
+    used: dict[str, str]
+
+    def may_replace(self, entry: Entry) -> bool:
+        """Return whether an entry gives way: of a file that is not loaded any more, or of the user's program."""
+        if entry.plugin is None:
+            return str(getattr(entry.target, "__module__", "dropbench")).partition(".")[0] != "dropbench"
+        return Path(entry.plugin).is_absolute() and entry.plugin not in self.keep
+
+
+loading: ContextVar[Loading | None] = ContextVar("loading", default=None)
+
+
+def _origin() -> tuple[str, int] | None:
+    """Return the module of a plug-in that is being imported, and the line that it has reached.
+
+    None while it imports a module of DropBench, whose entries are DropBench's.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        name = str(frame.f_globals.get("__name__"))
+        package = name.partition(".")[0] if frame.f_code.co_name == "<module>" else ""
+        if package in PLUGIN_MODULES:
+            return name, frame.f_lineno
+        frame = None if package == "dropbench" else frame.f_back
+    return None
 
 
 def warn(message: str) -> None:
@@ -116,13 +169,34 @@ class Registry(Generic[T]):
         present = self._entries.get(name)
         if present is not None and present.target == target:
             return
+        active, origin = loading.get(), _origin() if loading.get() is not None else None
+        if origin is None:
+            active = None
         for taken in (name, *aliases):
             if self._has(taken):
-                owner = self.entry(taken).plugin or "DropBench"
-                raise ValueError(f"{self.kind} '{taken}' is registered already (by {owner})")
-        self._entries[name] = Entry(name, help, target, facts, current_plugin.get())
-        PLUGINS_WITH_ENTRIES.add(current_plugin.get())
-        self._aliases.update(dict.fromkeys(aliases, name))
+                owner = self._entries[self._aliases.get(taken, taken)]
+                if active is None or not active.may_replace(owner):
+                    owned = f"(by {owner.plugin or 'DropBench'})"
+                    raise ValueError(f"{self.kind} '{taken}' is registered already {owned}")
+                active.changes.append((self, owner.name, self.put(owner.name, None)))
+        if active is None:
+            self.put(name, Entry(name, help, target, facts, None, aliases))
+        else:
+            entry = Entry(name, help, target, facts, active.plugin, aliases, origin)
+            active.changes.append((self, name, self.put(name, entry)))
+
+    def put(self, name: str, entry: Entry | None) -> Entry | None:
+        """Register an entry instead of that of its name, or remove that with None; return the earlier one."""
+        before = self._entries.pop(name, None)
+        self._aliases = {alias: owner for alias, owner in self._aliases.items() if owner != name}
+        if entry is not None:
+            self._entries[name] = entry
+            self._aliases.update(dict.fromkeys(entry.aliases, name))
+        return before
+
+    def registered(self, name: str) -> Entry | None:
+        """Return the entry of a name if it is registered, without reading entry points; None for an alias."""
+        return self._entries.get(name)
 
     def register(self, name: str, *aliases: str, help: str = "", **facts: Any) -> Callable[[T], T]:
         """Return a decorator that registers; the help defaults to the first line of the docstring."""
@@ -134,11 +208,18 @@ class Registry(Generic[T]):
 
         return decorate
 
+    def names_of(self, plugins: Sequence[str]) -> list[str]:
+        """Return the names that plug-ins have registered."""
+        return [name for name, entry in self._entries.items() if entry.plugin in plugins]
+
     def entry(self, name: str) -> Entry:
         """Return the entry of a name or alias, without importing anything; raise InputError for an unknown name."""
         if name not in self:
             raise unknown_name(self.kind, name, [*self._entries, *self._aliases], self.own)
-        return self._entries[self._aliases.get(name, name)]
+        entry = self._entries[self._aliases.get(name, name)]
+        if entry.digest is not None and (active := loading.get()) is not None:
+            active.used.update({**entry.requires, f"{self.kind} {entry.name}": entry.digest})
+        return entry
 
     def get(self, name: str, *facts: str) -> T:
         """Return the item of a name or alias, or of the first of these facts; raise InputError if it is broken."""

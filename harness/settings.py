@@ -25,11 +25,11 @@ def check_working_folder() -> None:
 
 
 def _split_paths(text: str) -> tuple[Path, ...]:
-    """Split paths at colons, as in PATH, except those within the path of a file that exists."""
+    """Split paths at colons, as in PATH, except those within a path that exists."""
     parts, paths = text.split(os.pathsep), list[Path]()
     while parts:
         counts = range(1, len(parts) + 1)
-        count = next((n for n in counts if os.path.isfile(os.pathsep.join(parts[:n]))), 1)  # noqa: PTH113 - takes names of any length
+        count = next((n for n in counts if os.path.exists(os.pathsep.join(parts[:n]))), 1)  # noqa: PTH110 - takes names of any length
         paths += [Path(path)] if (path := os.pathsep.join(parts[:count])) else []
         del parts[:count]
     return tuple(paths)
@@ -70,7 +70,7 @@ class Settings:
         runs: the root of the run directories (`DROPBENCH_RUNS`).
         database: SQLAlchemy URL of the database (`DROPBENCH_DB`); workers never open it.
         folders: data name → folder, if it is not ``data/<folder>`` (``--data NAME=PATH``).
-        plugins: plug-in files to load (`DROPBENCH_PLUGINS`, separated like PATH).
+        plugins: plug-ins to load, files or folders (`DROPBENCH_PLUGINS`, separated like PATH).
         device: "auto", "cpu" or "cuda".
         backend: the implementation of attention with dropped keys (`DROPBENCH_BACKEND`,
             `dropbench.harness.attention.backends`).
@@ -142,14 +142,14 @@ class Settings:
     def to_payload(self) -> dict[str, Any]:
         """Return plain values with absolute paths, for a worker in another folder.
 
-        Without the database, which workers do not open: its URL may have a password, and the values are in a file.
+        Without the database, which workers do not open: its URL may have a password, and the values are in a file. And
+        without plug-ins, whose copies in the folder of runs they load.
         """
         payload = asdict(self)
-        del payload["database"]
+        del payload["database"], payload["plugins"]
         payload["data"] = str(self.data.absolute())
         payload["runs"] = str(self.runs.absolute())
         payload["folders"] = {name: str(path.absolute()) for name, path in self.folders.items()}
-        payload["plugins"] = [str(path.absolute()) for path in self.plugins]
         return payload
 
     @classmethod

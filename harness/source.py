@@ -57,6 +57,16 @@ def require_unchanged() -> None:
             raise _changed(file)
 
 
+def read_source(file: Path) -> bytes:
+    """Return the content of a file; raise CodeChangedError if `at_start` was called and it has changed since then."""
+    content = file.read_bytes()
+    if at_start.cache_info().currsize:
+        known = at_start().get(os.path.realpath(file))
+        if known is None or hashlib.sha256(content).hexdigest() != known[1]:
+            raise _changed(str(file))
+    return content
+
+
 def _files() -> Iterator[tuple[str, Stamp]]:
     """Yield the files of the package on disk with their stamps, in order."""
     for folder in FOLDERS:

@@ -22,8 +22,12 @@ MAX_PROBABILITIES = 20
 class Classifier(PresetTask):
     """A task with one label per sample: a batch is inputs and labels (B,), the model returns logits (B, classes).
 
-    A subclass with a metric of its own may override `correct` alone.
+    A subclass with a metric of its own may override `correct` alone. The model's function gets `classes`, their number.
     """
+
+    @classmethod
+    def sizes_for(cls, recipe: Any, classes: int) -> dict[str, Any]:
+        return {"classes": classes}
 
     def num_loss_terms(self, batch: tuple[Tensor, Any]) -> float:
         """Return the number of samples."""

@@ -59,12 +59,12 @@ def check_data(
         typer.echo(json.dumps(checked.to_json(), ensure_ascii=False))
         return
     columns = ["split", "rows", *(["tokens"] if checked.tokens else [])]
-    if checked.classes:
+    if checked.class_rows:
         columns += ["classes", "smallest class", "largest class"]
     lines = []
     for split, rows in checked.rows.items():
         cells = [rows, *([checked.tokens[split]] if checked.tokens else [])]
-        if checked.classes:
+        if checked.class_rows:
             # A subset may lack some classes, or all of them.
             sizes = [size for size in checked.class_rows[split].values() if size]
             cells += [len(sizes), min(sizes, default=0), max(sizes, default=0)]
@@ -119,4 +119,4 @@ def fetch_data(name: Name, as_json: Json = False) -> None:
     facts += [("splits", dataset.splits), ("then", f"dropbench data check {dataset.name}")]
     if dataset.synthetic:
         facts.append(("without", f"{dataset.name}{SYNTHETIC} is a small generated set in the same format"))
-    print_facts(facts)
+    print_facts([(key, value) for key, value in facts if value])

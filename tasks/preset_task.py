@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import sys
-from abc import abstractmethod
-from collections.abc import Mapping, Set
-from dataclasses import replace
+from collections.abc import Mapping, Sequence, Set
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from dropbench.harness.errors import CHANGED, InputError, unknown_name
+from dropbench.harness.checking.own_entries import blaming, own_entries
+from dropbench.harness.errors import InputError, unknown_name
 from dropbench.harness.files import read_yaml
 from dropbench.harness.models.catalog import MODELS
+from dropbench.harness.predictions.schema import row_id
 from dropbench.harness.regularizers import REGULARIZERS
 from dropbench.harness.regularizers.base import Site
 from dropbench.harness.regularizers.schedules import SCHEDULES
@@ -28,8 +28,8 @@ from dropbench.harness.trials.task import TASKS, Split, Task
 from dropbench.harness.trials.trial import DataRef, Trial, TrialRequest, WeightsRef
 from dropbench.tasks.data import DATASETS, Source, locate, read
 from dropbench.tasks.data.check import subset_notes
-from dropbench.tasks.data.dataset import SPLIT_SEED
-from dropbench.tasks.data.read import Data, read_any
+from dropbench.tasks.data.read import Data, ThreeSplits
+from dropbench.tasks.data.resolve import has_seeded_split, resolve_data
 from dropbench.tasks.weights import load_by_name, resolve_weights, weights_path, weights_ref
 
 if TYPE_CHECKING:
@@ -47,6 +47,9 @@ def recipe_layers(recipes: Mapping[str, Any], task: str, preset: str, data: str,
     Raises:
         InputError: the task has no such preset.
     """
+    if not recipes.get("presets"):
+        with blaming(own_entries([("task", task)])):
+            raise InputError(f'`recipes` has no presets: expected {{"presets": {{"{preset}": {{"epochs": 5, …}}}}}}')
     if preset not in recipes["presets"]:
         raise unknown_name(f"preset of {task}", preset, recipes["presets"])
     groups = _group_keys(model, data)
@@ -130,7 +133,7 @@ class PresetTask(Task):
         if source.dataset.kind != cls.kind:
             raise InputError(f"data '{request.data}' belong to task '{source.dataset.kind}', not '{cls.kind}'")
         fingerprint = source.fingerprint(trust_cache=settings.trust_cache)
-        if "seed_splits" in draft.recipe and not _has_seeded_split(source, fingerprint):
+        if "seed_splits" in draft.recipe and not has_seeded_split(source, fingerprint):
             raise InputError(f"seed_splits: no split of '{source.name}' is made by a seed: remove seed_splits")
         files = {
             "data": DataRef(name=request.data, fingerprint=fingerprint),
@@ -168,7 +171,13 @@ class PresetTask(Task):
     @classmethod
     def _recipe(cls, request: TrialRequest, data: str, model: str, unused: Set[str]) -> dict[str, Any]:
         layers = recipe_layers(cls.recipes or read_recipes(cls.kind), cls.kind, request.preset, data, model)
-        complete = complete_recipe(cls.recipe_type, [*layers, with_typed_options(request.overrides, model)])
+        try:
+            complete = complete_recipe(cls.recipe_type, [*layers, with_typed_options(request.overrides, model)])
+        except InputError:
+            if cls.recipes is not None:
+                with blaming(own_entries([("task", cls.name)])):
+                    complete_recipe(cls.recipe_type, layers)
+            raise
         return complete.model_dump(mode="json", exclude_none=True, exclude={*unused})
 
     @classmethod
@@ -220,17 +229,19 @@ class PresetTask(Task):
         return model
 
     @classmethod
-    @abstractmethod
     def sizes_for(cls, recipe: Any, classes: int) -> dict[str, Any]:
-        """Return the model's sizes for a number of classes; those unknown before `setup` fit any model."""
+        """Return the model's sizes for a number of classes, before any data are read; default: none.
+
+        A size that the data determine is added by `model_sizes`; the model's function needs a default for it.
+        """
+        return {}
 
     def model_sizes(self) -> dict[str, Any]:
         """Return the model's sizes for the data that `setup` has read."""
         return self.sizes_for(self.recipe, len(self.classes))
 
     def build_model(self) -> nn.Module:
-        model = self.make_model(self.trial, self.recipe, self.model_sizes())
-        self.load_initial_weights(model)
+        self.load_initial_weights(model := self.make_model(self.trial, self.recipe, self.model_sizes()))
         return model
 
     def load_initial_weights(self, model: nn.Module) -> None:
@@ -240,29 +251,33 @@ class PresetTask(Task):
             load = self.load_weights if known else load_by_name
             self.notes.append(load(model, weights))
 
+    def setup(self) -> None:
+        """Read the data into `splits` and `classes`."""
+        self.splits = self.read_data(ThreeSplits).splits()
+
     def size(self, split: Split) -> int:
         return len(self.splits[split])
 
+    def batch(self, split: Split, indices: Sequence[int]) -> Any:
+        """Return rows, such as pairs of tensors, as a batch of stacked tensors."""
+        from torch.utils.data import default_collate
+
+        return default_collate([self.splits[split][index] for index in indices])
+
+    def example_id(self, split: Split, index: int) -> str | None:
+        """Return an id by the content of a row of tensors, numbers and texts; None for other rows."""
+        return row_id(self.splits[split][index])
+
     def read_data(self, kind: type[D]) -> D:
-        """Read the trial's data, append their notes to `notes`; raise as `resolve_data` and `tasks.data.read.read`."""
+        """Read the trial's data, set `classes`, and append to `notes`; raise as `resolve_data` and `read`."""
         source = resolve_data(self.trial, self.settings)
         data = read(source, kind)
+        self.classes = tuple(data.classes)
         self.notes += [*data.notes, *subset_notes(source, data)]
         return data
 
 
 _checked_configs: set[str] = set()
-_seeded_splits: dict[tuple[str, Path, str], bool] = {}
-
-
-def _has_seeded_split(source: Source, fingerprint: str) -> bool:
-    """Return whether the notes of a data set say that a seed made one of its splits, which is read once."""
-    key = source.name, source.folder, fingerprint
-    if key not in _seeded_splits:
-        seed = SPLIT_SEED + 1
-        notes = read_any(replace(source, split_seed=seed)).notes
-        _seeded_splits[key] = any(f"seed {seed})" in note for note in notes)
-    return _seeded_splits[key]
 
 
 @lru_cache
@@ -283,18 +298,3 @@ def read_recipes(task: str) -> dict[str, Any]:
     if not (file := RECIPES / f"{task}.yaml").is_file():
         raise InputError(f"task '{task}' has no recipes: set `recipes` of its class, or `kind` to a task that has some")
     return dict(read_yaml(file))
-
-
-def resolve_data(trial: Trial, settings: Settings) -> Source:
-    """Return the source of a trial's data; raise InputError if they are missing, or have changed since it was made."""
-    source = locate(trial.data.name, settings.data, settings.folders)
-    seed = trial.recipe.get("seed_splits")
-    if seed is not None:
-        source = replace(source, split_seed=trial.seed if seed == "trial" else seed)
-    fingerprint = source.fingerprint(trust_cache=settings.trust_cache)
-    if trial.data.fingerprint == fingerprint:
-        return source
-    raise InputError(
-        f"data '{trial.data.name}' in {source.folder} {CHANGED} "
-        f"(fingerprint {fingerprint}, expected {trial.data.fingerprint})"
-    )

@@ -38,10 +38,7 @@ class VitOptions(StrictModel):
 
 
 class TranslationOptions(StrictModel):
-    """Options that change an architecture; None: fairseq's default.
-
-    Dropout of attention weights, 0.1 in fairseq's big models, is a regularizer here: `dropout:ratio=0.1`.
-    """
+    """Options that change an architecture; None: fairseq's default."""
 
     encoder_layers: int | None = Field(default=None, ge=1)
     decoder_layers: int | None = Field(default=None, ge=1)
@@ -64,7 +61,6 @@ class TranslationOptions(StrictModel):
             changes |= dict.fromkeys(both_sides if name in PER_SIDE else [name], value)
         return {
             **changes,
-            "attention_dropout": 0.0,
             "share_all_embeddings": self.share == "all",
             "share_decoder_input_output_embed": self.share == "decoder",
             "max_source_positions": self.positions,

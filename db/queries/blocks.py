@@ -81,22 +81,25 @@ def name_of(config: Mapping[str, Any], by: Sequence[str], recipe: str | None = N
 
 
 def condition_versions(result_versions: str | None) -> str | None:
-    """Return those of a configuration's result versions that are not a regularizer's, None if all are 1."""
+    """Return those of a configuration's result versions that are not of its regularizer, None if all are 1."""
     return _of_regularizers(result_versions, yes=False)
 
 
 def _of_regularizers(result_versions: str | None, *, yes: bool) -> str | None:
     texts = (result_versions or "").split(", ")
-    return ", ".join(text for text in texts if text and text.startswith("regularizer ") == yes) or None
+    return ", ".join(text for text in texts if text and is_of_regularizer(text) == yes) or None
 
 
-def weights_and_plugins(connection: Connection, filter: Filter) -> dict[str, tuple[str, str]]:
-    """Return the digests of initial weights and plug-ins by configuration, of those that have any."""
-    text = cast(Configs.c.config, Text)
-    has_any = text.not_like('%"weights": null%') | text.not_like('%"plugins": {}%')
+def is_of_regularizer(item: str) -> bool:
+    """Return whether an item, such as ``task translation``, is a part of the method: a regularizer or a schedule."""
+    return item.startswith(("regularizer ", "schedule "))
+
+
+def initial_weights(connection: Connection, filter: Filter) -> dict[str, str]:
+    """Return the digests of initial weights by configuration, of those that have any."""
+    has_any = cast(Configs.c.config, Text).not_like('%"weights": null%')
     query = select(Configs.c.id, Configs.c.config).where(*filter.on_configs(Configs.c.id), has_any)
-    rows = connection.execute(query).all()
-    return {id: ((config["weights"] or {}).get("digest", ""), canonical_json(config["plugins"])) for id, config in rows}
+    return {id: config["weights"]["digest"] for id, config in connection.execute(query) if config["weights"]}
 
 
 def values_over_seeds(keys: GroupKeys, connection: Connection, name: str) -> dict[tuple[Any, ...], list[float]]:

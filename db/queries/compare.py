@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Text, cast, select
 
-from dropbench.db.queries.groups import COLUMNS, GroupKeys, configs, resolve_names
+from dropbench.db.queries.groups import COLUMNS, GroupKeys, configs
 from dropbench.db.queries.marks import (
     OLDER,
     VERSIONED,
@@ -22,7 +22,7 @@ from dropbench.db.queries.marks import (
     trial_labels,
 )
 from dropbench.db.queries.results import sort_key
-from dropbench.db.queries.task_metrics import directed_metric
+from dropbench.db.queries.task_metrics import directed_metric, resolve_names
 from dropbench.db.schema.tables import FINAL, Configs, Metrics, Trials
 from dropbench.db.statistics.corrections import SIGNIFICANCE, benjamini_hochberg, holm
 from dropbench.db.statistics.seeds import summarize
@@ -89,7 +89,7 @@ def _read_side(connection: Connection, keys: GroupKeys, metrics: Sequence[str], 
         row["mark"] = mark_text((marks.get((row["data"], row["fingerprint"])), older))
         more: Row = dict(labels)
         if versions:  # also those that are 1: a missing one would equal that of a configuration without the item
-            more["result_versions"] = all_versions(*(row[name] for name in VERSIONED))
+            more |= {"result_versions": all_versions(*(row[name] for name in VERSIONED)), "plugins": {}}
         side.config_json[key] = json.dumps({**json.loads(texts[id]), **more}) if more else texts[id]
     return side
 

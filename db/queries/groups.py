@@ -16,20 +16,21 @@ from dropbench.db.queries.marks import (
     DIGEST_LENGTH,
     Machine,
     data_sets,
+    differing_items,
     flatten,
     machines,
     mark_columns,
     marks_of,
-    result_versions_differ,
+    only_items,
     trial_labels,
 )
+from dropbench.db.queries.task_metrics import resolve_names
 from dropbench.db.schema.reference import ORIGIN
 from dropbench.db.schema.tables import FINAL, Configs, Metrics, Trials
-from dropbench.db.store.filters import Filter, final_names
+from dropbench.db.store.filters import Filter
 from dropbench.db.store.requests import MEMBERS
 from dropbench.db.store.rows import in_list
 from dropbench.harness.errors import InputError, unknown_name
-from dropbench.harness.trials.metric import TEST, MetricName
 
 COLUMNS = ("task", "data", "fingerprint", "model", "regularizer", "params", "schedule", "align", "preset", "overrides",
            "result_versions")  # fmt: skip
@@ -131,9 +132,9 @@ class Groups:
     """The groups of a filter's trials, created on look-up. Raises InputError for an unknown key to group by.
 
     Trials on different data are never in one group, nor, in a database with different versions of a library, are those
-    trained with different versions, nor those of different result versions of an item: the label has the data set's
-    fingerprint, the `libraries` or the `result_versions` then. Reference trials are never in a group with the
-    user's: the label has the `origin` if there are any.
+    trained with different versions, nor those of different result versions of an item, such as of a plug-in: the label
+    has the data set's fingerprint, the `libraries` or the `result_versions` then. Reference trials are never in a group
+    with the user's: the label has the `origin` if there are any.
     """
 
     def __init__(self, connection: Connection, filter: Filter, group_by: Sequence[str]) -> None:
@@ -142,13 +143,17 @@ class Groups:
         if _several(self.marks) and _several(data_sets(connection, *filter.on_configs(Configs.c.id))):
             labels += DATA_SET
         labels += trial_labels(connection)
-        if result_versions_differ(connection, *filter.on_configs(Configs.c.id)):
+        if differing := differing_items(connection, *filter.on_configs(Configs.c.id)):
             labels.append("result_versions")
         self.labels = tuple(dict.fromkeys(labels))
         self.keys = GroupKeys(filter, self.labels)
         self.config_keys = [key for key in self.labels if key not in TRIAL_KEYS] if group_by else COLUMNS
         self.plain = bool(group_by) and all(key in COLUMNS and key not in HOLDERS for key in self.config_keys)
         self.configs = configs(connection, filter, self.config_keys)
+        if group_by and differing and "result_versions" not in group_by:  # one version of an item separates nothing
+            self.plain, at = False, self.config_keys.index("result_versions")
+            for id, values in self.configs.items():
+                self.configs[id] = (*values[:at], only_items(values[at], differing), *values[at + 1 :])
         self.by_key: dict[Any, Group] = {}
         self._add_states(connection)
 
@@ -272,24 +277,6 @@ def configs(connection: Connection, filter: Filter, keys: Sequence[str]) -> dict
             raise unknown_name("key to group by", key, known)
     merged = ((id, {**row["overrides"], **row["params"], **row}) for id, row in rows.items())
     return {id: tuple(row.get(key) for key in keys) for id, row in merged}
-
-
-def resolve_names(connection: Connection, metrics: Sequence[str]) -> list[str]:
-    """Return the stored names of final values for the user's `metrics`; ``all``: every one; none: the test set's.
-
-    Raises:
-        InputError: there is no such metric.
-    """
-    known = final_names(connection)
-    if not metrics:
-        return [name for name in known if MetricName.parse(name).split == TEST]
-    if "all" in metrics:
-        return known
-    names = [MetricName.parse(metric) for metric in metrics]
-    for name in names:
-        if known and str(name) not in known:
-            raise unknown_name("metric", name.label, {MetricName.parse(name).label for name in known} | {"all"})
-    return list(dict.fromkeys(map(str, names)))
 
 
 def _raw_rows(connection: Connection, query: Select[Any]) -> Iterator[tuple[Any, ...]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain, islice
 from pathlib import Path
@@ -29,6 +29,13 @@ VERSIONED = ("task", "model", "regularizer", "result_versions")
 OLDER, OLDER_SIGN = "older rule", "‡"
 """The mark of configurations that an earlier result version of their task, model or regularizer has trained, and the
 sign of it beside a number."""
+SHIPPED_ENGINE = "0"
+"""The result version of the engine that all reference trials, and only they, have."""
+UNCHANGED = frozenset(f"regularizer {name}" for name in (
+    "ad-drop", "attention-entropy", "disagreement", "diverse-attention", "dropdim", "hiddencut", "masksub",
+    "patchdropout",
+))  # fmt: skip
+"""Items whose result version was raised for values or tasks that no reference trial has."""
 Machine = tuple[str, int | None]
 """A GPU, or a processor with a number of threads."""
 DIGEST_LENGTH = 8
@@ -128,18 +135,24 @@ def mark_columns(connection: Connection, marks: Mapping[tuple[Any, ...], str | N
 
 
 def is_older(task: str, model: str, regularizer: str, result_versions: str | None) -> bool:
-    """Return whether a configuration was trained by an earlier version of its task, model or regularizer.
+    """Return whether a configuration was trained by another rule: an earlier version of its task, model or regularizer.
 
     The engine's is no rule of a method: version 0 is that of all reference trials.
     """
     versions = all_versions(task, model, regularizer, result_versions)
-    return any(_is_earlier(item, version) for item, version in versions.items() if item != "engine")
+    same = _without_rule(versions["engine"])
+    return any(_is_earlier(item, version) for item, version in versions.items() if item not in same)
+
+
+def _without_rule(engine: object) -> frozenset[str]:
+    """Return the items whose versions say nothing on the rule of trials that a version of the engine has trained."""
+    return frozenset({"engine"}) | (UNCHANGED if str(engine) == SHIPPED_ENGINE else frozenset())
 
 
 def _is_earlier(item: str, version: str) -> bool:
     try:
         return int(version) < item_version(item)
-    except (InputError, ValueError):  # an item that is not registered
+    except (InputError, ValueError):  # an item that is not registered, or of a plug-in
         return False
 
 
@@ -163,17 +176,23 @@ def differing_versions(trained: Iterable[str]) -> str | None:
     return ", ".join(sorted(version for version in versions if counts[version.partition(" ")[0]] > 1)) or None
 
 
-def result_versions_differ(connection: Connection, *clauses: ColumnElement[bool]) -> bool:
-    """Return whether the configurations that match have any item, such as a regularizer, in several result versions."""
+def differing_items(connection: Connection, *clauses: ColumnElement[bool]) -> frozenset[str]:
+    """Return the items, such as a regularizer, that the configurations that match have in several result versions."""
     query = select(*(Configs.c[name] for name in VERSIONED)).distinct()
     others = select(Configs.c.id).where(Configs.c.result_versions.is_not(None), *clauses).limit(1)
     if connection.scalar(others) is None:
-        return False
+        return frozenset()
     versions: dict[str, set[str]] = defaultdict(set)
     for row in connection.execute(query.where(*clauses)):
         for item, version in all_versions(*row).items():
             versions[item].add(version)
-    return any(len(own) > 1 for own in versions.values())
+    return frozenset(item for item, own in versions.items() if len(own) > 1)
+
+
+def only_items(result_versions: str | None, items: Container[str]) -> str | None:
+    """Return the result versions of these items, None if there are none."""
+    texts = (result_versions or "").split(", ")
+    return ", ".join(text for text in texts if text and text.rpartition(" ")[0] in items) or None
 
 
 def all_versions(task: str, model: str, regularizer: str, result_versions: str | None) -> dict[str, str]:
@@ -229,5 +248,6 @@ def outdated_notes(trials: Iterable[Trial]) -> tuple[str, ...]:
     """Return what differs between the result versions of trials and the current ones, a note for each item."""
     notes: dict[str, str] = {}
     for trial in trials:
-        notes |= version_notes(trial)
+        same = _without_rule(trial.result_versions.get("engine")) - {"engine"}
+        notes |= {item: note for item, note in version_notes(trial).items() if item not in same}
     return tuple(note if item == "engine" else f"{OLDER_SIGN} {OLDER}: {note}" for item, note in notes.items())

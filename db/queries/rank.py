@@ -11,11 +11,11 @@ from typing import Any
 
 from dropbench.db.queries import blocks as conditions
 from dropbench.db.queries.blocks import BASELINE, Block, Name, name_of, split_keys
-from dropbench.db.queries.groups import COLUMNS, GroupKeys, configs, resolve_names
-from dropbench.db.queries.marks import OLDER, VERSIONED, is_older, marks_of, result_versions_differ, trial_labels
+from dropbench.db.queries.groups import COLUMNS, GroupKeys, configs
+from dropbench.db.queries.marks import OLDER, VERSIONED, differing_items, is_older, marks_of, only_items, trial_labels
 from dropbench.db.queries.recipes import OF_REGULARIZERS, changed_keys, recipe_label
 from dropbench.db.queries.results import sort_key
-from dropbench.db.queries.task_metrics import directed_metric, metrics_of
+from dropbench.db.queries.task_metrics import directed_metric, metrics_of, resolve_names
 from dropbench.db.schema.connection import reading
 from dropbench.db.schema.tables import Configs
 from dropbench.db.statistics.complete_part import largest_complete
@@ -109,12 +109,14 @@ def rank(
         names = resolve_names(connection, metrics)
         keys = GroupKeys(filter, trial_labels(connection))
         values = {MetricName.parse(name).label: conditions.values_over_seeds(keys, connection, name) for name in names}
-        marks, extras = marks_of(connection), conditions.weights_and_plugins(connection, filter)
-        differ = result_versions_differ(connection, *filter.on_configs(Configs.c.id))
-    by = split_keys(configurations.values(), by, versions=differ, recipes=bool(recipes))
+        marks, weights = marks_of(connection), conditions.initial_weights(connection, filter)
+        differing = differing_items(connection, *filter.on_configs(Configs.c.id))
+    older_ids = {id for id, config in configurations.items() if is_older(*(config[key] for key in VERSIONED))}
+    for config in configurations.values():
+        config["result_versions"] = only_items(config["result_versions"], differing)
+    by = split_keys(configurations.values(), by, versions=bool(differing), recipes=bool(recipes))
     blocks: dict[Block, Runs] = {}
     reference: dict[Block, Runs] = {}
-    digests: dict[tuple[Block, str], set[str]] = {}
     for metric, runs in values.items():
         for (config_id, *libraries), seeds in runs.items():
             config = configurations[config_id]
@@ -122,27 +124,20 @@ def rank(
                 continue
             if not metrics and metric != next(iter(metrics_of(config["task"])), metric):
                 continue
-            weights, plugins = extras.get(config_id, ("", ""))
             versions = dict(zip(keys.names, libraries, strict=True))
             origin = versions.pop("origin", "own")
             recipe = recipes.get(config_id, {})
             mark = marks.get((config["data"], config["fingerprint"]))
             versions["result_versions"] = conditions.condition_versions(config["result_versions"])
             versions["recipe"] = recipe_label(recipe, without=OF_REGULARIZERS)
-            block = shared[config_id]._replace(metric=metric, weights=weights, mark=mark, **versions)
+            block = shared[config_id]._replace(metric=metric, weights=weights.get(config_id, ""), mark=mark, **versions)
             target = blocks if origin == "own" else reference
             target.setdefault(block, {}).setdefault(name_of(config, by, recipe_label(recipe)), []).append(seeds)
-            if extras:
-                digests.setdefault((block, config["regularizer"]), set()).add(plugins)
     own = sum(map(len, blocks.values()))
     for block, results in reference.items():  # a regularizer's own runs take precedence: never a mean over both
         blocks[block] = {**results, **blocks.get(block, {})}
     ranking = rank_blocks(blocks, by)
-    older = {
-        name_of(config, by, recipe_label(recipes.get(id, {})))
-        for id, config in configurations.items()
-        if is_older(*(config[key] for key in VERSIONED))
-    }
+    older = {name_of(configurations[id], by, recipe_label(recipes.get(id, {}))) for id in older_ids}
     for row in ranking.rows:
         row["mark"] = OLDER if tuple(row[key] for key in ("regularizer", *by)) in older else None
     if reference:
@@ -150,7 +145,7 @@ def rank(
         ranking.notes.append(f"{total - own} of {total} results are the reference's; {own} are your own")
     if "libraries" in keys.names:
         ranking.notes.append("trained with different library versions: each has blocks of its own")
-    if differ:
+    if differing:
         ranking.notes.append(
             "trained with different result versions: those of the engine, a task or a model have "
             "blocks of their own, those of a regularizer are ranked separately"
@@ -158,8 +153,6 @@ def rank(
     if recipes:
         changed = ", ".join(sorted({key for recipe in recipes.values() for key in recipe}))
         ranking.notes.append(f"trained with different recipes ({changed}): each is ranked separately")
-    if mixed := sorted({name for (_, name), plugins in digests.items() if len(plugins) > 1}):
-        ranking.notes.append(f"means over trials with different plug-in files: {', '.join(mixed)}")
     return ranking
 
 

@@ -2,9 +2,9 @@
 
 - a state: ``failed``; a suite: ``dropattention/table3``; the first characters of a trial's id: ``3fa9``;
 - ``KEY=VALUE`` with a key of state, suite, seed, task, data, fingerprint (or its beginning), model, regularizer,
-  schedule, align, preset, libraries (``libraries=torch 2.13``), result_versions (those that are not 1:
-  ``engine 2``), origin (``own`` or ``reference``, with `--with`),
-  a parameter of the regularizer (``ratio=0.3``; with the regularizer's name also in compositions:
+  schedule, align, preset, libraries (``libraries=torch 2.13``), result_versions (those that are not 1, and those of
+  plug-ins: ``engine 2``, ``regularizer mine 3fa9c01b``, or the version alone), origin (``own`` or ``reference``, with
+  `--with`), a parameter of the regularizer (``ratio=0.3``; with the regularizer's name also in compositions:
   ``dropkey.ratio=0.3``), an override (``lr=0.001``), or a metric, which compares its final value (``accuracy=90``: on
   the test set; ``dev/accuracy``);
 - ``=`` and ``!=`` take a list of values: ``data=mr,trec``; ``<``, ``<=``, ``>``, ``>=`` compare numbers; ``model~t2t*``
@@ -207,11 +207,12 @@ class _Parser:
         return self._metric(condition)
 
     def _listed(self, condition: Condition, column: ColumnElement[str]) -> Clause:
-        """Select by one of the versions that a text such as ``torch 2.12, transformers 5.1`` lists."""
-        known = {text: text.split(", ") for text in distinct_values(self.connection, column)}
+        """Select by a version, with its name or not, that a text such as ``torch 2.12, transformers 5.1`` lists."""
+        texts = distinct_values(self.connection, column)
+        known = {text: [*(parts := text.split(", ")), *(part.rpartition(" ")[2] for part in parts)] for text in texts}
         versions = condition.names(lambda: chain.from_iterable(known.values()))
-        texts = [text for text, own in known.items() if not set(versions).isdisjoint(own)]
-        return func.coalesce(column, "").in_(texts)
+        matching = [text for text, own in known.items() if not set(versions).isdisjoint(own)]
+        return func.coalesce(column, "").in_(matching)
 
     def _with_compositions(self, condition: Condition, names: list[str]) -> list[str]:
         """Return regularizers, with the compositions that a pattern selects by a part, or whose parts are reordered."""

@@ -111,7 +111,7 @@ def _libraries(directory: RunDirectory, task: str, attempts: Sequence[Mapping[st
 
 
 def _computed(environment: Mapping[str, Any], attempts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield what makes torch compute another function: compilation, precision, and other draws for the same seed."""
+    """Yield what makes torch compute another function: compilation, precision, other draws for a seed, mixed code."""
     splits = max((attempt["micro_batch_splits"] or 1 for attempt in attempts), default=1)
     processes = int(environment.get("processes") or 1)
     yield from ("compiled",) if environment.get("compile") else ()
@@ -119,6 +119,7 @@ def _computed(environment: Mapping[str, Any], attempts: Sequence[Mapping[str, An
     yield from (f"draws of {environment['device']}".replace(",", ""),) if environment.get("draws_on_device") else ()
     yield from (f"{processes}-processes",) if processes > 1 else ()
     yield from (f"{splits}-splits",) if splits > 1 else ()
+    yield from ("mixed-code",) if len(environment.get("codes") or ()) > 1 else ()
 
 
 def _state(directory: RunDirectory, done: bool, attempts: list[dict[str, Any]]) -> tuple[TrialState, str | None]:

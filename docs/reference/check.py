@@ -22,6 +22,7 @@ from dropbench.harness.runs.run_directory import RunDirectory
 from dropbench.harness.settings import Settings
 from dropbench.harness.training.engine import run_trial
 from dropbench.harness.training.environment import environment
+from dropbench.harness.trials.result_versions import with_current_versions
 from dropbench.harness.trials.trial import Trial
 
 MACHINE = ("python", "libraries", "device", "threads")
@@ -36,7 +37,7 @@ class Rerun:
         trial: the trial.
         count: number of metrics of the reference.
         differences: the metrics that differ: reference, then rerun; None is no finite number or no such metric.
-        machine: the keys of the environment that differ: reference, then rerun.
+        machine: the keys of the environment that differ, and result versions: reference, then rerun.
         error: why the trial cannot run here, if it cannot.
     """
 
@@ -48,7 +49,7 @@ class Rerun:
 
     @property
     def failed(self) -> bool:
-        """True if the results differ although the machine is of the same kind, or the trial cannot run here."""
+        """True if results differ on this kind of machine with these result versions, or the trial cannot run here."""
         return self.error is not None or bool(self.differences and not self.machine)
 
     def __str__(self) -> str:
@@ -67,6 +68,7 @@ class Rerun:
 def rerun(reference: Store, count: int, seed: int, settings: Settings) -> Iterator[Rerun]:
     """Run random trials again, each in a temporary folder, with the threads of the reference; yield each when done.
 
+    A trial of an earlier result version is run as one of the current version, which may differ.
     If some of the trials were trained on this kind of machine, the others are left out.
     """
     ids = of_this_machine(reference, settings) or sorted(reference.states())
@@ -77,14 +79,17 @@ def rerun(reference: Store, count: int, seed: int, settings: Settings) -> Iterat
     for id, trial in trials.items():
         theirs = json.loads(texts[id])
         own = replace(settings, threads=theirs.get("threads") or 0, num_workers=0)
+        current = with_current_versions(trial)
         try:
             with tempfile.TemporaryDirectory() as folder:
-                result = run_trial(RunDirectory.create(Path(folder), trial), own)
+                result = run_trial(RunDirectory.create(Path(folder), current), own)
         except InputError as error:
             yield Rerun(trial, len(finals[id]), error=str(error))
             continue
         device = torch.device("cuda" if own.uses_cuda() else "cpu")
         machine = _differing(theirs, json.loads(json.dumps(environment(device))))
+        if current != trial:
+            machine["result versions"] = trial.result_versions, current.result_versions
         yield Rerun(trial, len(finals[id]), _differences(finals[id], result["metrics"]), machine)
 
 

@@ -21,6 +21,7 @@ from dropbench.harness.training import checkpoint
 from dropbench.harness.training.data_loading import to_device
 from dropbench.harness.training.regularization import bind_trial, monte_carlo
 from dropbench.harness.trials.alignment import num_mc_samples
+from dropbench.harness.trials.plugins import plugins_of
 from dropbench.harness.trials.task import TASKS, Split
 from dropbench.harness.trials.trial import Trial
 
@@ -48,7 +49,8 @@ class Trained:
         batch_size: number of samples in the batch under evaluation.
 
     Raises:
-        InputError: the trial has no result or no weights, its data have changed since training, or there is no GPU.
+        InputError: the trial has no result or no weights, its data have changed since training, a plug-in has
+            without a copy of its version, or there is no GPU.
     """
 
     def __init__(self, directory: RunDirectory, settings: Settings) -> None:
@@ -59,11 +61,12 @@ class Trained:
             raise InputError(f"trial {directory.id} has no result yet: expected a trial that has succeeded")
         self.result = result
         self.device = torch.device("cuda" if settings.uses_cuda() else "cpu")
-        self.task = TASKS.get(self.trial.task)(self.trial, settings)
-        self.task.setup()
-        seed_all(derive(self.task.seed_of("init"), "model"))
-        model = self.task.build_model()
-        bind_trial(model, self.trial)
+        with plugins_of(self.trial, directory.path.parent):
+            self.task = TASKS.get(self.trial.task)(self.trial, settings)
+            self.task.setup()
+            seed_all(derive(self.task.seed_of("init"), "model"))
+            model = self.task.build_model()
+            bind_trial(model, self.trial)
         for patch in find_patches(model):
             if patch.slot == "site" and site_of(patch.module) is None and patch.refusal is None:
                 patch.attach()

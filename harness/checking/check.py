@@ -57,7 +57,7 @@ def check(model: nn.Module, batch: Tensor | Mapping[str, Any] | Sequence[Any] | 
         return Check(type(model).__name__, (Finding("sites", "fails", missing),))
     acting = {type(site.regularizer).__name__ for site in regularized} or {type(objective).__name__}
     title = f"{' and '.join(sorted(acting))} in {type(model).__name__}"
-    with _same_random_state():
+    with same_random_state():
         plain, active = unregularize(copy.deepcopy(model)), copy.deepcopy(model)
         for site in sites(active):
             site.reach = None
@@ -92,7 +92,7 @@ def _runner(batch: Any) -> Run:
 
 
 @contextmanager
-def _same_random_state() -> Iterator[None]:
+def same_random_state() -> Iterator[None]:
     """Restore the random generators that models draw from."""
     python, numpy = random.getstate(), np.random.get_state()
     with torch.random.fork_rng():

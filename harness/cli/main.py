@@ -25,48 +25,47 @@ from dropbench.harness.settings import check_working_folder
 
 
 class Target(NamedTuple):
-    """The Typer app of a command, its line in ``dropbench --help``, and whether plug-ins are loaded for it."""
+    """The Typer app of a command, its line in ``dropbench --help``, and whether plug-ins are loaded for it.
+
+    Those of the queue look up no entry, and need no torch.
+    """
 
     app: str
     help: str
-    plugins: bool = False
+    plugins: bool = True
 
 
 COMMANDS = {
     "run": Target(
-        "dropbench.jobs.cli.run_commands:app", "Train a suite or one configuration here, and print its table.", True
+        "dropbench.jobs.cli.run_commands:app", "Train a suite or one configuration here, and print its table."
     ),
-    "enqueue": Target(
-        "dropbench.jobs.cli.run_commands:app", "Enqueue the trials of suites or of one configuration.", True
+    "enqueue": Target("dropbench.jobs.cli.run_commands:app", "Enqueue the trials of suites or of one configuration."),
+    "submit": Target("dropbench.jobs.cli.run_commands:app", "Submit trials to workers, on this machine or on SLURM."),
+    "status": Target(
+        "dropbench.jobs.cli.queue_commands:app", "Count the trials by state, or follow them.", plugins=False
     ),
-    "submit": Target(
-        "dropbench.jobs.cli.run_commands:app", "Submit trials to workers, on this machine or on SLURM.", True
-    ),
-    "status": Target("dropbench.jobs.cli.queue_commands:app", "Count the trials by state, or follow them."),
-    "logs": Target("dropbench.jobs.cli.queue_commands:app", "Show a trial's log."),
-    "cancel": Target("dropbench.jobs.cli.queue_commands:app", "Cancel trials."),
-    "retry": Target("dropbench.jobs.cli.queue_commands:app", "Queue failed or cancelled trials again."),
-    "gc": Target("dropbench.jobs.cli.queue_commands:app", "Delete files that no trial needs any more."),
+    "logs": Target("dropbench.jobs.cli.queue_commands:app", "Show a trial's log.", plugins=False),
+    "cancel": Target("dropbench.jobs.cli.queue_commands:app", "Cancel trials.", plugins=False),
+    "retry": Target("dropbench.jobs.cli.queue_commands:app", "Queue failed or cancelled trials again.", plugins=False),
+    "gc": Target("dropbench.jobs.cli.queue_commands:app", "Delete files that no trial needs any more.", plugins=False),
     "results": Target(
         "dropbench.jobs.cli.query_commands:app", "Query metrics averaged over seeds, curves or predictions."
     ),
-    "compare": Target("dropbench.jobs.cli.query_commands:app", "Compare two sides, or rank regularizers.", True),
-    "report": Target(
-        "dropbench.jobs.cli.report_commands:app", "Print a suite's table next to the published one.", True
-    ),
+    "compare": Target("dropbench.jobs.cli.query_commands:app", "Compare two sides, or rank regularizers."),
+    "report": Target("dropbench.jobs.cli.report_commands:app", "Print a suite's table next to the published one."),
     "dashboard": Target(
-        "dropbench.jobs.cli.report_commands:app", "Serve live web pages of the database to this machine.", True
+        "dropbench.jobs.cli.report_commands:app", "Serve live web pages of the database to this machine."
     ),
     "db": Target("dropbench.db.cli.commands:app", "Rebuild, export, import or query the database."),
-    "data": Target("dropbench.tasks.commands:app", "Check a data set, or print how to obtain one.", True),
+    "data": Target("dropbench.tasks.commands:app", "Check a data set, or print how to obtain one."),
     "analyze": Target(
         "dropbench.jobs.cli.inspect_commands:app",
         "Measure a trained trial: entropy, occlusion, attention maps and more.",
-        True,
     ),
     "list": Target(
-        "dropbench.jobs.cli.inspect_commands:app", "List tasks, models, data, regularizers, suites and more.", True
+        "dropbench.jobs.cli.inspect_commands:app", "List tasks, models, data, regularizers, suites and more."
     ),
+    "check": Target("dropbench.jobs.cli.check_command:app", "Try the entries of plug-ins, without training.", True),
     "doctor": Target("dropbench.harness.cli.commands:app", "Report what works on this machine, or in a model."),
 }
 
@@ -96,7 +95,8 @@ class LazyGroup(TyperGroup):
             from dropbench.harness.settings import Settings
             from dropbench.harness.trials.plugins import load_plugins
 
-            load_plugins(Settings.from_environment().plugins)
+            with contextlib.redirect_stdout(sys.stderr):  # what a file prints is no part of the output
+                load_plugins(Settings.from_environment().plugins)
         application = load(target.app)
         application.rich_markup_mode = None  # Rich would drop the brackets of "[profiles.NAME]" and "[SUITE]"
         command: Any = get_command(application)
@@ -127,7 +127,7 @@ def dropbench(
     plugin: Annotated[
         list[Path] | None,
         typer.Option(
-            help="A file with regularizers, models, tasks, data sets or analyses; allowed anywhere on the command line."
+            help="A file or folder with regularizers, models, tasks, data sets or analyses; allowed anywhere."
         ),
     ] = None,
     version: Annotated[
@@ -230,7 +230,7 @@ def _database_errors() -> list[type[Exception]]:
 
 
 def hoist_plugins(arguments: list[str]) -> list[str]:
-    """Move ``--plugin FILE`` from anywhere in the arguments to the environment, which workers inherit.
+    """Move ``--plugin FILE`` from anywhere in the arguments to the environment.
 
     Raises:
         InputError: a ``--plugin`` without a file.
@@ -240,7 +240,7 @@ def hoist_plugins(arguments: list[str]) -> list[str]:
     for argument in remaining:
         if argument == "--plugin":
             if (file := next(remaining, None)) is None:
-                raise InputError("--plugin: expected a Python file behind it")
+                raise InputError("--plugin: expected a Python file or a folder behind it")
             files.append(file)
         elif argument.startswith("--plugin="):
             files.append(argument.removeprefix("--plugin="))

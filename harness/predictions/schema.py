@@ -109,6 +109,15 @@ def content_id(*parts: str | bytes) -> str:
     return digest.hexdigest()[:12]
 
 
+def row_id(row: Any) -> str | None:
+    """Return the id of a row of tensors, numbers and texts by its content; None for other rows."""
+    from torch import Tensor
+    from torch.utils._pytree import tree_leaves
+
+    leaves = [leaf.tolist() if isinstance(leaf, Tensor) else leaf for leaf in tree_leaves(row)]
+    return content_id(repr(leaves)) if all(isinstance(leaf, list | int | float | str) for leaf in leaves) else None
+
+
 def unique_ids(ids: Iterable[str]) -> list[str]:
     """Return ids in which the repetitions of one end in -2, -3 and so on."""
     counts: dict[str, int] = {}

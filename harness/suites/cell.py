@@ -6,6 +6,7 @@ from typing import Any, Self
 
 from pydantic import Field
 
+from dropbench.harness.errors import InputError
 from dropbench.harness.settings import Settings
 from dropbench.harness.suites.search_space import RECIPE_PREFIX, TRIAL_KEYS, Params, Search, Space, Sweep
 from dropbench.harness.trials.plugins import make_trials
@@ -77,4 +78,7 @@ class Cell(StrictModel):
 
     def trials(self, settings: Settings) -> list[Trial]:
         """Return one trial per seed; raises InputError for fields that do not fit together, or for missing data."""
-        return make_trials(self.request, self.seeds, settings)
+        trials = make_trials(self.request, self.seeds, settings)
+        if self.request.weights is not None and trials[0].weights is None:
+            raise InputError(f"task '{self.request.task}' reads no initial weights: remove `{self.request.weights}`")
+        return trials

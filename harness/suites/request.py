@@ -10,6 +10,7 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
@@ -118,8 +119,12 @@ class Request(StrictModel):
 
     @cached_property
     def id(self) -> str:
-        """First 12 hex digits of the SHA-256 of the canonical JSON without the time."""
-        return digest(self.model_dump(mode="json", exclude={"created_at"}))
+        """First 12 hex digits of the SHA-256 of the canonical JSON without the time, and how metrics are shown."""
+        content = self.model_dump(mode="json", exclude={"created_at"})
+        metrics = chain(*content["metrics"].values(), (cell["measured"] for cell in content["cells"]))
+        for metric in metrics:
+            del metric["decimals"]
+        return digest(content)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """Copy as pydantic does, without what is cached of the original."""

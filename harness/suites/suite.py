@@ -219,6 +219,12 @@ def parse_suite(content: Any, name: str, where: str | Path) -> Suite:
     if "name" in content:
         raise error("name: a suite is named after its file: remove this key", "name")
     suite = validated(Suite, {**content, "name": name}, where)
+    for keys, metric in (
+        (("metric",), suite.metric),
+        *((("columns", index, "metric"), column.metric or "") for index, column in enumerate(suite.columns)),
+    ):
+        if metric.startswith(("train/", "dev/", "test/")):
+            raise error(f"metric: {metric}: tables show the test set: write `{metric.partition('/')[2]}`", *keys)
     over = suite.figure.over if suite.figure and suite.figure.kind == "curves" else None
     for index, row in enumerate(suite.rows):
         for key, values in (("params", row.params), ("published", row.published)):
@@ -230,6 +236,8 @@ def parse_suite(content: Any, name: str, where: str | Path) -> Suite:
             if no := ", ".join(key for key in ("task", "data", "model") if key not in fields):
                 raise error(f"row '{row.label}', column '{column.label}': no {no} in trial", "rows", index)
             regularizer = fields.get("regularizer", "none")
+            if ":" in regularizer:
+                raise error(_as_fields(regularizer), "rows", index)
             if over and regularizer in REGULARIZERS and over not in (parameters(regularizer) or [over]):
                 raise error(f"figure.over: {regularizer} has no parameter {over}", "figure", "over")
     if suite.card_rows:
@@ -241,6 +249,15 @@ def parse_suite(content: Any, name: str, where: str | Path) -> Suite:
         for label in {label for label in labels if labels.count(label) > 1}:
             raise error(f"{kind}: a second label '{label}'", kind, labels.index(label, labels.index(label) + 1))
     return suite
+
+
+def _as_fields(regularizer: str) -> str:
+    """Return how a regularizer with parameters, as on the command line, is written in a suite."""
+    spec = parse_spec(regularizer)
+    params = ", ".join(f"{key}: {value}" for key, value in spec.params.items())
+    fields = {"params": f"{{{params}}}" if params else "", "schedule": spec.schedule, "align": spec.align}
+    written = ", ".join([f"regularizer: {spec.name}", *(f"{key}: {value}" for key, value in fields.items() if value)])
+    return f"regularizer {regularizer}: its parameters are fields of their own: write `{{{written}}}`"
 
 
 def _by_base_name(names: Sequence[str] | None) -> dict[str, str] | None:

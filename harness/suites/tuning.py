@@ -21,7 +21,7 @@ DIGITS = 4
 
 
 def tuned_sweep(request: TrialRequest, given: Mapping[str, Any], search: Search, where: str) -> Sweep | None:
-    """Return the candidates of a cell; None if its learning rate is unknown before the task reads data.
+    """Return the candidates of a cell; None if its task knows no learning rate before it reads data.
 
     Args:
         request: the cell's trials, with the values of suite and row.
@@ -45,10 +45,10 @@ def tuned_sweep(request: TrialRequest, given: Mapping[str, Any], search: Search,
 
 def _learning_rate(request: TrialRequest) -> float | None:
     try:
-        resolved = spec_of(request.task).resolved(request)
+        draft = spec_of(request.task).draft_for(request)
     except InputError:  # the cell's trials raise the same, and only if they are requested
         return None
-    return resolved.recipe.get("lr") if resolved is not None else None
+    return draft.recipe.get("lr") if draft is not None else None
 
 
 def declared_tuning(regularizer: str) -> Mapping[str, Any]:

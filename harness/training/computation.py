@@ -1,4 +1,4 @@
-"""Backends, precision, processes and random generators of a run, for ``environment.json``."""
+"""Code, backends, precision, processes and random generators of a run, for ``environment.json``."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ def run_environment(
         "processes": accelerator.num_processes,
         "tf32": task.recipe.amp == "no" and uses_tf32(model, device),
         "draws_on_device": history.draws_on_device,
+        "codes": history.codes,
         "sites": [*sites],
         "notes": task.notes,
         "deviations": recipe_diff(type(task), task.trial),

@@ -101,7 +101,3 @@ class History:
             self.codes.append((step, code_digest()))
         texts = ", ".join(f"{digest} from step {start}" for start, digest in self.codes)
         return f"trained by several states of the code: {texts}" if len(self.codes) > 1 else None
-
-
-EARLIER = History([(0, "an earlier version")])
-"""The history of checkpoints that have none."""

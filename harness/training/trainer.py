@@ -25,7 +25,7 @@ from dropbench.harness.training.computation import run_environment
 from dropbench.harness.training.data_loading import SplitBatches, StepBatches, prefetch
 from dropbench.harness.training.processes import Processes
 from dropbench.harness.training.regularization import bind_trial, check_objective, drop_nothing, regularized_loss
-from dropbench.harness.training.train_state import EARLIER, History, SelectedWeights, TrainState
+from dropbench.harness.training.train_state import History, SelectedWeights, TrainState
 from dropbench.harness.trials.alignment import FINETUNE, num_mc_samples, validate_alignment
 from dropbench.harness.trials.metric import require_numbers
 from dropbench.harness.trials.optimization import clip_gradients, divide_gradients, learning_rate, set_rate
@@ -234,9 +234,6 @@ class Trainer(Processes):
                 drop_nothing(self.raw_model)
             self.event("resume", step=self.state.step)
             self.log(f"resumed at step {self.state.step} of {self.last_step}")
-        if (code := self.history.add_code(self.state.step)) is not None:
-            self.task.notes.append(code)
-            self.log(f"note: {code}")
         return resumed
 
     def load(self, saved: Mapping[str, Any]) -> None:
@@ -246,7 +243,7 @@ class Trainer(Processes):
             raise ValueError(f"step {self.state.step} of {self.last_step}, loss {saved['loss_sum']}")
         checkpoint.load_parts(saved, self.stateful_parts())
         self.loss_sum.copy_(saved["loss_sum"])
-        self.history = History(**saved.get("history", asdict(EARLIER)))
+        self.history = History(**saved["history"])
         self.weights.checkpointed = [(selected, list(averaged)) for selected, averaged in saved["saved_weights"]]
 
     def save(self) -> None:

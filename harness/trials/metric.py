@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -9,6 +10,10 @@ from typing import Any, NamedTuple
 from dropbench.harness.errors import InputError
 
 TEST = "test"
+NAME = re.compile(r"\w[\w.+-]*")
+RESERVED = {"task", "data", "fingerprint", "model", "regularizer", "schedule", "align", "preset", "plugin"}
+RESERVED |= {"state", "suite", "seed", "libraries", "result_versions", "origin", "id", "n"}
+"""Names that filters and groups read as fields of trials."""
 
 
 @dataclass(frozen=True)
@@ -20,12 +25,25 @@ class Metric:
         higher_is_better: the direction; None if neither is better.
         unit: "%" for percentages (values 0 to 100), "mm", "count" for whole numbers, "" for other plain ones.
         optional: whether runs may omit it, because some models or regularizers do not report it.
+        decimals: those that tables show; None: as the unit has them.
+
+    Raises:
+        ValueError: the name is that of a field of trials, or has characters that filters and files cannot hold.
     """
 
     name: str
     higher_is_better: bool | None = True
     unit: str = "%"
     optional: bool = False
+    decimals: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.name in RESERVED:
+            raise ValueError(f"metric '{self.name}': it is a field of trials: choose another name")
+        if not NAME.fullmatch(self.name):
+            raise ValueError(f"metric '{self.name}': expected letters, digits, '-', '_' or '.', such as f1-macro")
+        if self.decimals is not None and not 0 <= self.decimals <= 12:
+            raise ValueError(f"metric '{self.name}': decimals={self.decimals}: expected 0 to 12")
 
     @property
     def arrow(self) -> str:

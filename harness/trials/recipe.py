@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self, get_args
 
@@ -14,6 +14,7 @@ from dropbench.harness.regularizers.spec import Scalar
 from dropbench.harness.trials.trial import Seed
 from dropbench.harness.validation import FiniteModel, validated
 
+MINI = "mini"
 MODEL_PREFIX = "model."
 """The prefix of a model's own options among overrides."""
 FILLED_IN = ("_fingerprint", "_digest")
@@ -120,6 +121,12 @@ class Recipe(FiniteModel):
             **dict.fromkeys(decay, f"not read with lr_schedule={self.lr_schedule}"),
             **({} if self.warmup else {"warmup_lr": "not read without warmup"}),
         }
+
+
+def default_preset(presets: Iterable[str]) -> str:
+    """Return the preset of commands that name none: mini, or else the first."""
+    names = list(presets)
+    return MINI if MINI in names or not names else names[0]
 
 
 def complete_recipe(kind: type[Recipe], layers: Sequence[Mapping[str, Any]]) -> Recipe:

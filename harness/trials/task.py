@@ -28,19 +28,22 @@ SUBSET = "subset: "
 """The beginning of a note that the data are a part of the published data."""
 
 
+def _has_metrics(item: Any) -> bool:
+    metrics = getattr(item, "metrics", None)
+    return bool(metrics) and isinstance(metrics, tuple | list) and all(isinstance(each, Metric) for each in metrics)
+
+
 class TaskRegistry(Registry["type[Task]"]):
     """The registry of tasks, which names the classes that it registers."""
 
     def add(self, name: str, target: Any, *aliases: str, help: str = "", **facts: Any) -> None:
-        """Register a task, and set its `name` if the class does not define one."""
+        """Register a task, and set its `name` if the class does not define one; ValueError for two equal metrics."""
         if isinstance(target, type) and issubclass(target, Task) and "name" not in vars(target):
             target.name = name
+        names = [metric.name for metric in target.metrics] if _has_metrics(target) else []
+        if repeated := next((each for each in names if names.count(each) > 1), None):
+            raise ValueError(f"task '{name}': two metrics '{repeated}': give each a name of its own")
         super().add(name, target, *aliases, help=help, **facts)
-
-
-def _has_metrics(item: Any) -> bool:
-    metrics = getattr(item, "metrics", None)
-    return bool(metrics) and isinstance(metrics, tuple | list) and all(isinstance(each, Metric) for each in metrics)
 
 
 TASKS = TaskRegistry("task", "a Task with `metrics = (Metric(…), …)`", _has_metrics, "tasks")

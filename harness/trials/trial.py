@@ -18,6 +18,8 @@ TrialState = Literal["queued", "submitted", "running", "succeeded", "failed", "c
 TRIAL_STATES: tuple[TrialState, ...] = get_args(TrialState)
 FINAL_STATES = frozenset({"succeeded", "failed", "cancelled", "skipped"})
 
+VERSION_LENGTH = 8
+"""Characters of the digest of a plug-in's entry that stand for its version."""
 SYNTHETIC = "-synthetic"
 """The suffix of the names of generated data that replace a data set."""
 
@@ -55,9 +57,9 @@ class Trial(FiniteModel):
 
     `recipe` holds the resolved hyper-parameters (preset, then changes for data and model, then overrides), so a run
     directory is self-contained and a changed recipe is another trial. `preset` and `overrides` record their origin.
-    `plugins` holds the SHA-256 of the plug-in files that define the task, model or regularizer. `result_versions` holds
-    the versions of its items (`dropbench.harness.trials.result_versions`) that are not 1. Without any, it is in no
-    JSON.
+    `plugins` holds the SHA-256 of the source of the entries of plug-ins, by kind and name: ``regularizer mine``.
+    `result_versions` holds the versions of its items (`dropbench.harness.trials.result_versions`) that are not 1.
+    Without any, it is in no JSON.
     """
 
     task: str
@@ -89,8 +91,13 @@ class Trial(FiniteModel):
 
     @property
     def result_versions_text(self) -> str | None:
-        """The versions that are not 1, such as ``engine 2, regularizer dropkey 3``; None if all are."""
-        return ", ".join(f"{item} {version}" for item, version in sorted(self.result_versions.items())) or None
+        """The versions that are not 1, such as ``engine 2, regularizer dropkey 3``; None if all are.
+
+        That of a plug-in's entry is the beginning of its digest: ``regularizer mine 3fa9c01b``.
+        """
+        digests = {item: digest[:VERSION_LENGTH] for item, digest in self.plugins.items()}
+        versions = {**self.result_versions, **digests}
+        return ", ".join(f"{item} {version}" for item, version in sorted(versions.items())) or None
 
     @cached_property
     def id(self) -> str:

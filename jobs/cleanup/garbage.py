@@ -114,6 +114,11 @@ def of_requests(folder: Path) -> Iterator[Garbage]:
     yield from (("half-written", file) for file in _files(folder, ".*", before=now(folder) - DAY))
 
 
+def of_plugins(folder: Path) -> Iterator[Garbage]:
+    """Yield half-written copies of plug-ins; a copy is always kept."""
+    yield from (("half-written", file) for file in _files(folder, ".*/**/*", before=now(folder) - DAY))
+
+
 def of_commands(jobs_folder: Path) -> Iterator[Garbage]:
     """Yield the probe files of killed command lines."""
     yield from (("half-written", file) for file in _files(jobs_folder, "probe-*", before=now(jobs_folder) - DAY))

@@ -20,6 +20,7 @@ from dropbench.db.schema.connection import reading
 from dropbench.db.schema.tables import Submissions, Trials
 from dropbench.db.store.store import Store, SubmissionRow
 from dropbench.harness.errors import InputError, count_of
+from dropbench.harness.plugins.store import FOLDER as PLUGINS
 from dropbench.harness.runs.lease import Lease, now
 from dropbench.harness.runs.run_directory import RunDirectory, Runs
 from dropbench.harness.settings import Settings
@@ -149,6 +150,7 @@ def _delete_garbage(
                 with contextlib.suppress(OSError):  # not empty yet
                     folder.rmdir()
         freed.delete(garbage.of_requests(settings.runs / REQUESTS))
+        freed.delete(garbage.of_plugins(settings.runs / PLUGINS))
         freed.delete(garbage.of_commands(slots.jobs_folder(settings.runs)))
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
 from inspect import Parameter, Signature, signature
@@ -47,19 +48,31 @@ ShownRequest = Annotated[
 ]
 
 
+def _parse_seeds(text: str) -> int:
+    """Parse ``--seeds N``; raise InputError for other texts, such as a range of seeds."""
+    if text.isdecimal() and text.isascii() and 1 <= int(text[:9]) <= MAX_SEEDS:
+        return int(text)
+    message = f"--seeds {text}: expected a number of seeds from 1 to {MAX_SEEDS}"
+    if several := re.fullmatch(r"0\D+(\d{1,4})", text):
+        message += f": `--seeds {int(several[1]) + 1}` trains seeds 0 to {several[1]}"
+    raise InputError(message)
+
+
 @dataclass(frozen=True)
 class RunOptions:
     """Options of `run`, `enqueue` and `submit` as they were typed: what to run, and how."""
 
     preset: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="mini: at most hours on two cores; small: tuned for minutes on one; paper: as published.",
+            help="mini: at most hours on two cores; small: tuned for minutes on one; paper: as published."
+            "  [default: mini, or else the first]",
             autocompletion=one_of("mini", "small", "paper"),
         ),
-    ] = "mini"
+    ] = None
     seeds: Annotated[
-        int | None, typer.Option(min=1, max=MAX_SEEDS, metavar="N", help="Seeds 0 to N-1, or the preset's.")
+        int | None,
+        typer.Option(parser=_parse_seeds, metavar="N", help="Seeds 0 to N-1, or the preset's."),
     ] = None
     data: Annotated[
         list[str] | None,
@@ -183,6 +196,8 @@ class RunOptions:
         """
         from dropbench.harness.suites.cell import SuiteOptions
         from dropbench.harness.suites.search_space import parse_search, parse_space
+        from dropbench.harness.suites.suite import load_suite
+        from dropbench.harness.trials.recipe import default_preset
         from dropbench.jobs.queue.request import request_configuration, request_suite
 
         if suite and self.task is not None:
@@ -190,8 +205,9 @@ class RunOptions:
         for option, value in (("--sweep", next(iter(self.sweep or ()), None)), ("--search", self.search or None)):
             if not suite and value is not None:
                 raise InputError(f"{option} {value}: a SUITE is required, as its cells are searched")
+        known = load_suite(suite) if suite else None
         options = SuiteOptions(
-            preset=self.preset,
+            preset=self.preset or default_preset(known.presets if known is not None else presets_of(self.task)),
             seeds=tuple(range(self.seeds or 0)),
             data=tuple(item.partition("=")[0] for item in self.data or ()),
             models=tuple(self.model or ()),
@@ -201,11 +217,20 @@ class RunOptions:
             sweep=parse_space(self.sweep) if self.sweep else None,
             search=parse_search(self.search) if self.search else None,
         )
-        if suite:
-            from dropbench.harness.suites.suite import load_suite
-
-            return request_suite(load_suite(suite), options, settings)
+        if known is not None:
+            return request_suite(known, options, settings)
         return request_configuration(self.task, options, settings)
+
+
+def presets_of(task: str | None) -> Collection[str]:
+    """Return the presets of a plug-in's task; () for others, which have mini."""
+    from dropbench.harness.trials.task import TASKS, spec_of
+
+    if task is None or task not in TASKS:
+        return ()
+    recipes = getattr(spec_of(task), "recipes", None) or {}
+    presets: Collection[str] = recipes.get("presets", ())
+    return presets
 
 
 def _parse_override(item: str) -> tuple[str, Scalar]:

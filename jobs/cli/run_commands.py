@@ -286,8 +286,8 @@ def _suites_to_enqueue(words: list[str], options: RunOptions) -> list[str]:
         other = next(word for word in words if word not in suites)
         raise InputError(f"{other}: a SUITE is enqueued and submitted whole: write suite={suites[0]} as a filter")
     if not suites:
-        given = {"seeds": options.seeds, "model": options.model, "regularizer": options.regularizer}
-        given |= {"preset": options.preset != RunOptions.preset, "set": options.overrides}
+        given: dict[str, Any] = {"seeds": options.seeds, "model": options.model, "regularizer": options.regularizer}
+        given |= {"preset": options.preset, "set": options.overrides}
         if option := next(filter(given.get, given), None):
             raise InputError(f"--{option}: expected a SUITE to enqueue; or a filter of what is queued")
         if name := next((item for item in options.data or () if "=" not in item), None):

@@ -11,9 +11,8 @@ from dropbench.db.store.requests import suites_of
 from dropbench.db.store.store import Store
 from dropbench.harness.errors import InputError
 from dropbench.harness.suites.suite import is_suite, load_suite, name_of
+from dropbench.harness.trials.recipe import default_preset
 from dropbench.jobs.queue.request import published_request
-
-DEFAULT_PRESET = "mini"
 
 
 def suite_table(
@@ -45,7 +44,8 @@ def suite_table(
         raise InputError(f"report: expected a SUITE or --request ID; {known}")
     table = look_up(store, name_of(suite or ""), preset, request)
     if table is None:
-        published = published_request(load_suite(suite or ""), preset or DEFAULT_PRESET)
+        shipped = load_suite(suite or "")
+        published = published_request(shipped, preset or default_preset(shipped.presets))
         others = look_up(store, name_of(suite or ""))
         notes = [f"other trials of this suite: `--preset {others.request.preset}`"] if others is not None else []
         table = SuiteTable((published,), [CellTrials(cell, ()) for cell in published.cells], notes)

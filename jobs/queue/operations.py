@@ -8,10 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dropbench.db.store.store import Enqueued, Store, SubmissionRow
+from dropbench.harness.checking.once import check_own_entries
+from dropbench.harness.checking.own_entries import blaming, entries_of
 from dropbench.harness.errors import InputError, UnsuitableError
 from dropbench.harness.runs.run_directory import BY_THE_USER, CANCELLED, RunDirectory, Runs
 from dropbench.harness.settings import Settings
 from dropbench.harness.suites.request import Request, write_request
+from dropbench.harness.trials.plugins import keep_plugins
 from dropbench.harness.trials.result_versions import version_note
 from dropbench.harness.trials.task import TASKS
 from dropbench.harness.trials.trial import Trial
@@ -37,9 +40,9 @@ def enqueue(
 ) -> tuple[Enqueued, Request]:
     """Store a request, and queue its trials; import the results of those that are trained already in `settings.runs`.
 
-    The request's file is written whole before anything is queued. A trial of a suite whose regularizer cannot work with
-    its task or model is skipped with the reason. It is checked again when it is enqueued again, as a later version may
-    be able to run it.
+    Copies of its plug-ins, and its file, are written whole before anything is queued. A trial of a suite whose
+    regularizer cannot work with its task or model is skipped with the reason. It is checked again when it is enqueued
+    again, as a later version may be able to run it.
 
     Args:
         store: the database.
@@ -57,6 +60,7 @@ def enqueue(
     unsuitable = _check_new(store, settings, trials, skips=bool(requested.request.suite.name))
     request = requested.with_reasons(unsuitable).request
     try:
+        keep_plugins(trials, settings.runs)
         write_request(settings.runs, request)
     except OSError as error:
         raise InputError(f"{settings.runs}: {error.strerror}: expected a writable folder (DROPBENCH_RUNS)") from None
@@ -80,14 +84,33 @@ def _check_new(store: Store, settings: Settings, trials: Sequence[Trial], *, ski
     unsuitable: dict[str, str] = {}
     for trial in {trial.config_id: trial for trial in new}.values():  # seeds make no difference
         try:
-            TASKS.get(trial.task).check(trial)
-            require_readable(trial, settings)
-            require_fitting_weights(trial, settings)
+            check_trial(trial, settings)
         except UnsuitableError as error:
             if not skips:
                 raise
             unsuitable[trial.config_id] = str(error)
     return unsuitable
+
+
+def check_trial(trial: Trial, settings: Settings, *, again: bool = False) -> list[str]:
+    """Check a trial that is about to be queued, and try what is a plug-in's in it; return notes for its author.
+
+    Args:
+        trial: the trial; its seed makes no difference.
+        settings: paths.
+        again: try also what has passed before.
+
+    Raises:
+        InputError: the trial is impossible.
+        UnsuitableError: its regularizer cannot work with its task or model.
+    """
+    entries = entries_of(trial)
+    with blaming(entries, "model", "task", "regularizer"):
+        TASKS.get(trial.task).check(trial)
+    with blaming(entries, "data"):
+        require_readable(trial, settings)
+    require_fitting_weights(trial, settings)
+    return check_own_entries(trial, settings, again=again)
 
 
 def requeue_exhausted(store: Store, ids: Sequence[str]) -> list[str]:

@@ -20,6 +20,7 @@ from dropbench.harness.files import synced_together
 from dropbench.harness.runs.run_directory import RunDirectory, Runs
 from dropbench.harness.settings import Settings
 from dropbench.harness.source import code_digest, require_unchanged
+from dropbench.harness.trials.plugins import keep_plugins
 from dropbench.jobs.submission.local import LocalWorkers, run_debug
 from dropbench.jobs.submission.submission import job_name, revoke, write_elements
 from dropbench.jobs.worker import process_group, retry, slots
@@ -94,8 +95,8 @@ def dispatch(
     adds those that it creates. Return None if there is nothing to start or no free slot.
 
     Raises:
-        InputError: nothing can be written, the executor refuses, or the package has changed on disk since this process
-            started; the trials stay queued.
+        InputError: nothing can be written, the executor refuses, a version of a plug-in is missing, or the package has
+            changed on disk since this process started; the trials stay queued.
     """
     max_trials = len(ids)
     if plan.executor == "slurm":
@@ -257,7 +258,9 @@ def _claim(
     Path(submission.folder).mkdir(parents=True, exist_ok=True)
     missing = [id for id in ids if id not in created]
     with synced_together(settings.runs) if len(missing) > MAX_SEPARATE_SYNCS else contextlib.nullcontext():
-        for trial in store.trials(missing).values():
+        trials = store.trials(missing).values()
+        keep_plugins(trials, settings.runs)
+        for trial in trials:
             with contextlib.suppress(InputError):  # the worker skips damaged directories, and `collect` fails them
                 RunDirectory.create(settings.runs, trial)
     return store.intend(ids, submission)

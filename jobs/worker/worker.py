@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import sys
 import time
@@ -18,7 +17,7 @@ from submitit.core.utils import DelayedSubmission
 
 from dropbench.harness.cli.streams import output_is_closed
 from dropbench.harness.clock import utc_now_iso
-from dropbench.harness.errors import ENQUEUE_AGAIN, InputError, Interrupted
+from dropbench.harness.errors import InputError, Interrupted
 from dropbench.harness.predictions.store import FOLDER as PREDICTIONS
 from dropbench.harness.runs.lease import Lease, SupersededError, holder
 from dropbench.harness.runs.run_directory import RunDirectory
@@ -237,16 +236,6 @@ def sleep(seconds: float) -> None:
 
 
 def _train(directory: RunDirectory, settings: Settings, stop: Callable[[], bool]) -> dict[str, Any]:
-    from dropbench.harness.trials.plugins import load_plugins, package_digest
-
-    load_plugins(settings.plugins)
-    trial = directory.trial()
-    files = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in settings.plugins}
-    for name, digest in trial.plugins.items():
-        if name.endswith(".py") and digest not in files.values() and name not in files:
-            raise InputError(f"plug-in {name}: missing: pass it by `--plugin`, then `dropbench retry`")
-        if digest not in files.values() and (name.endswith(".py") or package_digest(name) != digest):
-            raise InputError(f"plug-in {name} has changed since the trial was made: restore it, or {ENQUEUE_AGAIN}")
     from dropbench.harness.training.engine import run_trial
 
     return run_trial(directory, settings, stop)

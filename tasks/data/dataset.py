@@ -6,7 +6,7 @@ Each card in `tasks/data/cards/` describes one; the file name is the name of the
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -93,10 +93,10 @@ class Dataset(StrictModel):
     folder: str
     layouts: tuple[Layout, ...] = Field(min_length=1)
     classes: int = Field(default=0, ge=0)
-    origin: str
-    home: str
-    licence: str
-    splits: str
+    origin: str = ""
+    home: str = ""
+    licence: str = ""
+    splits: str = ""
     published: tuple[Published, ...] = ()
     class_names: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
@@ -122,6 +122,26 @@ class Catalog(Registry[Dataset]):
             aliases = tuple({*aliases, *([name + SYNTHETIC] if target.synthetic else [])})
             help = help or target.help
         super().add(name, target, *aliases, help=help, **facts)
+
+    def register(self, name: str, *aliases: str, help: str = "", **facts: Any) -> Callable[[Any], Any]:
+        """Return a decorator of a reader, which registers a set with one layout.
+
+        Args:
+            name: the set, and the folder of its files.
+            aliases: other names.
+            help: default: the first line of the docstring.
+            facts: `kind` (the task that reads the set), `files` (of the layout), and other fields of `Dataset`.
+        """
+
+        def decorate(reader: Any) -> Any:
+            text = help or (reader.__doc__ or "").strip().split("\n")[0]
+            files = facts.pop("files", ())
+            layout = Layout(files=files, reader=f"{reader.__module__}:{reader.__qualname__}")
+            fields = {"name": name, "folder": name, "help": text, "layouts": (layout,), **facts}
+            self.add(name, validated(Dataset, fields, f"data '{name}'"), *aliases)
+            return reader
+
+        return decorate
 
     def entry(self, name: str) -> Entry:
         """Return the entry of a set or its synthetic twin; raise InputError if it is unknown or its card is invalid."""
@@ -165,7 +185,10 @@ def read_card(file: Path) -> Dataset:
     content = read_yaml(file)
     if not isinstance(content, dict) or "name" in content:
         raise InputError(f"{file}: expected a mapping without the key name; the set is named after the file")
-    return validated(Dataset, {**content, "name": file.stem}, file)
+    dataset = validated(Dataset, {**content, "name": file.stem}, file)
+    if missing := [key for key in ("origin", "home", "licence", "splits") if not getattr(dataset, key)]:
+        raise InputError(f"{file}: {', '.join(missing)}: fields required")
+    return dataset
 
 
 DATASETS = Catalog(Path(__file__).parent / "cards")

@@ -156,8 +156,9 @@ def _missing_message(name: str, dataset: Dataset, match: LayoutMatch) -> str:
         return f"{message}: unpack {', '.join(packed)}"
     if dataset.package:
         return f"{message}: reinstall the Python package {dataset.package.split('/')[0]}, which includes them"
-    get_it = "see" if dataset.card else "get it from"
-    message += f" (set another folder by DROPBENCH_DATA or --data {name}=PATH); {get_it} {dataset.home}"
+    message += f" (set another folder by DROPBENCH_DATA or --data {name}=PATH)"
+    if dataset.home:
+        message += f"; {'see' if dataset.card else 'get it from'} {dataset.home}"
     if dataset.synthetic and not name.endswith(SYNTHETIC):
         message += f", or use the small generated set {name}{SYNTHETIC}"
     return message

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
 
 from dropbench.harness.errors import InputError
 from dropbench.harness.registry import load_for
@@ -50,9 +51,11 @@ P = TypeVar("P", bound=Sized)
 class ThreeSplits(Generic[P]):
     """Base of the data classes that have the fields train, dev and test; raise InputError if one of them is empty.
 
-    The other attributes are as in `Data`.
+    A split is a sequence of rows, such as a list of pairs of tensors. The other attributes are as in `Data`.
     """
 
+    kind: ClassVar[str] = ""
+    """The kind of data that a subclass holds; "": any."""
     name: str
     classes: tuple[str, ...]
     train: P
@@ -65,6 +68,23 @@ class ThreeSplits(Generic[P]):
             if not count:
                 raise InputError(f"data '{self.name}': no rows for {split}: too few for train, dev and test")
 
+    @classmethod
+    def carve(cls, source: Source, rows: Sequence[Any], classes: Sequence[str] = ()) -> ThreeSplits[list[Any]]:
+        """Split rows into 80 % train, 10 % dev and 10 % test: at random, but the same with the seed of the source.
+
+        Args:
+            source: the files, with the seed of their splits (`seed_splits` in a recipe).
+            rows: the rows of all files.
+            classes: names of the classes, if there are any.
+        """
+        import numpy as np
+
+        order = np.random.RandomState(source.split_seed).permutation(len(rows))
+        part = len(rows) // 10
+        dev, test, train = ([rows[index] for index in each] for each in np.split(order, (part, 2 * part)))
+        note = f"80 % train, 10 % dev, 10 % test of all rows (seed {source.split_seed})"
+        return ThreeSplits(source.name, tuple(classes), train, dev, test, (note,))
+
     def splits(self) -> dict[str, P]:
         """Return the three splits by name."""
         return {"train": self.train, "dev": self.dev, "test": self.test}
@@ -74,15 +94,22 @@ class ThreeSplits(Generic[P]):
         return {name: len(split) for name, split in self.splits().items()}
 
     def class_rows(self) -> dict[str, dict[str, int]]:
-        """Return the counts of `count_classes` of each split; {} without classes."""
-        if not self.classes:
-            return {}
-        counts = {name: self.count_classes(split) for name, split in self.splits().items()}
-        return {name: dict(zip(self.classes, numbers, strict=True)) for name, numbers in counts.items()}
+        """Return the counts of `count_classes` of each split; {} without classes, or if the rows do not tell them."""
+        counts = {name: self.count_classes(split) for name, split in self.splits().items()} if self.classes else {}
+        return {
+            name: dict(zip(self.classes, numbers, strict=True))
+            for name, numbers in counts.items()
+            if numbers is not None
+        }
 
-    def count_classes(self, split: P) -> Sequence[int]:
-        """Return the number of rows of each class in a split."""
-        raise NotImplementedError
+    def count_classes(self, split: P) -> Sequence[int] | None:
+        """Return the number of rows of each class in a split; None if the last item of a row is not its class."""
+        try:
+            labels = Counter(float(row[-1]) for row in cast("Any", split))
+        except (TypeError, ValueError, RuntimeError, LookupError):  # of tensors with several values, too
+            return None
+        numbers = range(len(self.classes))
+        return [labels[number] for number in numbers] if labels.keys() <= {*numbers} else None
 
     def verify(self, progress: Callable[[], None]) -> None:
         """Do nothing: the reader has read all files."""
@@ -103,7 +130,7 @@ def read_any(source: Source) -> Data:
 
 def read(source: Source, kind: type[D]) -> D:
     """Read a set of the kind that a task needs; raise InputError for another kind, a damaged file or an invalid row."""
-    if source.dataset.kind != kind.kind:
+    if kind.kind and source.dataset.kind != kind.kind:
         raise InputError(f"data '{source.name}' is for {source.dataset.kind}: expected a data set for {kind.kind}")
     data = read_any(source)
     if not isinstance(data, kind):

@@ -51,7 +51,6 @@ class ObjectDetection(DetectionTask, ObjectDetectionSpec):
     def setup(self) -> None:
         """Read the annotations; images are read on demand."""
         self.data = self.read_data(DetectionData)
-        self.classes = self.data.classes
         train = self.data.train
         valid = [image for image in train.images if len(image.labels) and min(image.width, image.height) >= MIN_SIDE]
         if not valid:

@@ -16,10 +16,10 @@ from dropbench.harness.trials.trial import Trial
 from dropbench.tasks.data import Source
 from dropbench.tasks.data.dataset import SPLIT_SEED
 from dropbench.tasks.data.read import read_any
+from dropbench.tasks.data.resolve import resolve_data
 from dropbench.tasks.data.synthetic_cache import cache_folder
 from dropbench.tasks.floors.floor import Floor
 from dropbench.tasks.language.spec import LanguageRecipe
-from dropbench.tasks.preset_task import resolve_data
 
 # Part of the key of the cache. Raise it when a floor changes.
 RULES = 1

@@ -20,9 +20,9 @@ from dropbench.harness.trials.trial import Trial
 from dropbench.tasks.classifier import Classifier
 from dropbench.tasks.data.classification import ImageClassificationData
 from dropbench.tasks.data.fingerprint import fingerprint
+from dropbench.tasks.data.resolve import resolve_data
 from dropbench.tasks.images import augmentation
 from dropbench.tasks.images.spec import MIN_CROPPED_SIZE, ImageClassificationSpec, ImageRecipe
-from dropbench.tasks.preset_task import resolve_data
 
 if TYPE_CHECKING:
     from dropbench.harness.trials.sample_view import SampleView
@@ -50,7 +50,6 @@ class ImageClassification(Classifier, ImageClassificationSpec):
     def setup(self) -> None:
         """Read the images; those in folders are read on demand."""
         data = self.read_data(ImageClassificationData)
-        self.classes = data.classes
         policy, size = self.recipe.randaugment, self.recipe.image_size
         if policy is not None and self.recipe.channels != 3:
             raise InputError(f"randaugment={policy}: expected channels=3, not {self.recipe.channels}")

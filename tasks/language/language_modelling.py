@@ -19,9 +19,9 @@ from dropbench.harness.regularizers.auxiliary_loss import penalty
 from dropbench.harness.training.data_loading import to_device
 from dropbench.harness.trials.sample_view import SampleView
 from dropbench.harness.trials.task import Split
+from dropbench.tasks.data.resolve import resolve_data
 from dropbench.tasks.language.spec import LanguageModellingSpec, LanguageRecipe, gpt2_digest
 from dropbench.tasks.language.token_cache import bits_per_byte, load_tokens
-from dropbench.tasks.preset_task import resolve_data
 
 TRAIN_BATCHES = 10
 """Number of batches on which the keep rate of masks in training is measured."""

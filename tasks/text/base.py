@@ -156,7 +156,6 @@ class LabeledTextTask(TextTask, Classifier):
     def setup(self) -> None:
         """Read the texts, build the vocabulary, and encode the texts."""
         data: Any = self.read_data(self.data_type)
-        self.classes = data.classes
         train = [getattr(data.train, field) for field in self.fields]
         self.tokenizer = self.make_tokenizer(map(split_words, chain(*train)))
         names = self.recipe.features or ()

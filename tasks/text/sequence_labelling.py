@@ -37,7 +37,6 @@ class SequenceLabelling(TextTask, SequenceLabellingSpec):
     def setup(self) -> None:
         """Read the sentences, build the vocabularies of words and features, and encode the sentences."""
         self.data = self.read_data(TaggedData)
-        self.classes = self.data.classes
         self.splits: Mapping[str, TaggedSplit] = self.data.splits()
         self.tokenizer = self.make_tokenizer(self.data.train.words)
         tag_ids = {tag: number for number, tag in enumerate(self.classes)}

@@ -9,7 +9,7 @@ from dropbench.harness.trials.sample_view import SampleView
 from dropbench.harness.trials.task import Split
 from dropbench.tasks.data import read
 from dropbench.tasks.data.classification import TextClassificationData, TextSplit
-from dropbench.tasks.preset_task import resolve_data
+from dropbench.tasks.data.resolve import resolve_data
 from dropbench.tasks.text.base import LabeledTextTask
 from dropbench.tasks.text.spec import TextClassificationSpec
 

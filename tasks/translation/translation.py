@@ -28,11 +28,11 @@ from dropbench.harness.trials.sample_view import SampleView
 from dropbench.harness.trials.task import Split
 from dropbench.tasks.data import read
 from dropbench.tasks.data.check import subset_notes
+from dropbench.tasks.data.resolve import resolve_data
 from dropbench.tasks.data.splits import SPLITS
 from dropbench.tasks.data.translation.fairseq_binary import FAIRSEQ_SPLITS
 from dropbench.tasks.data.translation.fairseq_preprocess import prepare
 from dropbench.tasks.data.translation.parallel import TranslationData
-from dropbench.tasks.preset_task import resolve_data
 from dropbench.tasks.translation.bleu import Scorer
 from dropbench.tasks.translation.predictions import record_losses, record_translations
 from dropbench.tasks.translation.smoothed_loss import smoothed_losses

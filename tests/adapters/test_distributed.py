@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from transformers import BertConfig, BertForSequenceClassification
 
 from dropbench import InputError, regularize, training_loss
-from tests.paths import ROOT
+from tests.paths import DOCS, ROOT
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:regularize. attendout", "ignore:`gradient_checkpointing_enable` is deprecated"
@@ -59,6 +60,19 @@ def test_gradients_are_those_of_one_process(spec: str, find_unused: bool, checkp
     alone = gradients(spec, checkpointing=False, find_unused=None)
     assert any(grad.any() for grad in alone)
     torch.testing.assert_close(gradients(spec, checkpointing=checkpointing, find_unused=find_unused), alone)
+
+
+def test_processes_that_are_seeded_as_documented_draw_masks_of_their_own() -> None:
+    page = DOCS.joinpath("your-model.md").read_text(encoding="utf-8")
+    [advice] = re.findall(r"`torch\.manual_seed\((.+)\)`", page)
+    torch.manual_seed(0)
+    model = regularize(nn.MultiheadAttention(8, 2, batch_first=True), "dropkey:ratio=0.5", quiet=True).train()
+    x, outputs = torch.randn(2, 6, 8), []
+    for rank in (0, 1, 0):
+        torch.manual_seed({"seed + rank": 7 + rank, "seed": 7}[advice])
+        outputs.append(model(x, x, x)[0])
+    assert torch.equal(outputs[0], outputs[2])
+    assert not torch.allclose(outputs[0], outputs[1])
 
 
 SPECS = ("dropkey:ratio=0.5", "drophead:ratio=0.5", "hiddencut", "layerdrop:ratio=0.5")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from tests.jobs.test_plug_in_versions import SUITE, write
 from tests.patience import wait
 
 if TYPE_CHECKING:
@@ -41,3 +43,18 @@ def test_forty_trials_as_one_array_with_a_throttle(clustered: ClusterPlace) -> N
     assert "Nothing is queued" in again.stdout
     clustered.ok("run", "tiny.yaml", "--seeds=20")
     assert Counter(len(attempts) for attempts in clustered.attempts().values()) == {1: 40}
+
+
+def test_own_regularizers_are_trained_as_requested(clustered: ClusterPlace) -> None:
+    """Though the file was edited and then deleted before the jobs start."""
+    file = clustered.folder / "my.py"
+    (clustered.folder / "s.yaml").write_text(SUITE)
+    for version in (1, 2):
+        write(file, version)
+        clustered.ok("enqueue", "s.yaml", "--seeds=1", "--plugin", "my.py")
+    file.unlink()
+    shutil.rmtree(clustered.folder / "parts")
+    clustered.ok("submit", "--executor=slurm", "--profile=default")
+    assert clustered.ended()["succeeded"] == 3
+    rows = json.loads(clustered.call("results", "regularizer=value-mix", "--metric=train/loss", "--json").stdout)
+    assert len({(row["result_versions"], row["mean"]) for row in rows}) == 2

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import runpy
 import shlex
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -125,10 +124,6 @@ def test_the_code_with_commands_runs(
     monkeypatch.chdir(tmp_path)
     write_files(job)
     command = shlex.split(code_of(job, "DropBench", "bash"))
-    if command[0] == "PYTHONPATH=.":
-        monkeypatch.syspath_prepend(tmp_path)
-        del command[0]
-    monkeypatch.delitem(sys.modules, "patches", raising=False)
     assert command[:2] == ["dropbench", "run"]
     fewer = ["--seeds", "1"] if command[2] == "quickstart" else []
     assert run([*command[1:], *fewer, "--executor", "debug"]) == 0, capsys.readouterr().err

@@ -74,6 +74,22 @@ assert code_digest() == first
     assert all(line.startswith("CodeChangedError ") for line in lines)
 
 
+@pytest.mark.parametrize("file", ["cpu_fused.c", "mask.h"])
+def test_a_kernel_whose_source_changed_is_not_compiled(python: Python, file: str) -> None:
+    done = python(f"""
+with open("harness/attention/kernels/{file}", "a") as source:
+    source.write("// another state\\n")
+from dropbench.harness.attention.kernels.c_library import load_library
+try:
+    print(load_library("cpu_fused"))
+except Exception as error:
+    print(type(error).__name__, error)
+""")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("CodeChangedError ")
+    assert f"/{file} has changed since this process started" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("change", "changed"),
     [
@@ -117,7 +133,8 @@ def test_a_trial_that_other_code_trained_half_says_so(tmp_path: Path, monkeypatc
     result = run(tmp_path, trial)
     note = "trained by several states of the code: aaaaaaaaaaaa from step 0, bbbbbbbbbbbb from step 3"
     assert note in result["notes"]
+    assert RunDirectory(tmp_path / trial.id).read("environment.json")["codes"] == [[0, "a" * 12], [3, "b" * 12]]
     whole = run(tmp_path / "whole", trial)
     assert not any("states of the code" in note for note in whole["notes"])
     assert whole["metrics"] == result["metrics"]
-    assert RunDirectory(tmp_path / trial.id).path.is_dir()
+    assert len(RunDirectory(tmp_path / "whole" / trial.id).read("environment.json")["codes"]) == 1

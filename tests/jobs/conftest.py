@@ -11,7 +11,7 @@ import pytest
 from dropbench.db.store.store import Store, open_store
 from dropbench.harness.settings import Settings
 from dropbench.harness.trials import plugins
-from dropbench.harness.trials.plugins import load_plugins
+from dropbench.harness.trials.plugins import load_plugins, plugin_digests
 from dropbench.harness.trials.result_versions import with_current_versions
 from dropbench.harness.trials.task import TASKS
 from dropbench.harness.trials.trial import Trial, TrialRequest
@@ -50,7 +50,9 @@ def tiny() -> Iterator[Tiny]:
         request = TrialRequest(**{"task": "tiny", "data": "tiny", "model": "tiny", **fields})
         task = TASKS.get("tiny")
         requests = (request.model_copy(update={"seed": seed}) for seed in range(seeds))
-        return [with_current_versions(task.trial_for(each, Settings())) for each in requests]
+        trials = (task.trial_for(each, Settings()) for each in requests)
+        digests = {"plugins": plugin_digests((TASKS, "tiny"))}
+        return [with_current_versions(trial.model_copy(update=digests)) for trial in trials]
 
     yield make
     # Other tests iterate over everything registered.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -68,6 +69,12 @@ def test_a_half_trained_trial_continues_with_a_word(place: Workplace, package: P
     (note,) = [note for note in result["notes"] if "states of the code" in note]
     assert all(code in note for code in codes)
     assert note in (half.path / "log.txt").read_text(encoding="utf-8")
+    rows = json.loads(place.ok("results", "--json").stdout)
+    assert {(row["regularizer"], "mixed-code" in row["libraries"]) for row in rows} == {
+        ("none", half.trial().regularizer.name == "none"),
+        ("dropkey", half.trial().regularizer.name == "dropkey"),
+    }
+    assert "mixed-code" in place.ok("report", "tiny.yaml", "--preset", "one").stdout
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ from dropbench.harness.settings import Settings
 from dropbench.harness.trials.plugins import _loaded, load_plugins
 from dropbench.harness.trials.task import TASKS
 from dropbench.harness.trials.trial import Trial, TrialRequest
-from dropbench.tasks.preset_task import resolve_data
+from dropbench.tasks.data.resolve import resolve_data
 from dropbench.tasks.weights import weights_ref
 
 PLUGIN = """

@@ -59,7 +59,7 @@ def long_grid(view: View, *, intervals: bool = True) -> TextTable:
                 "chosen": _chosen(result, grid),
                 "Δ base": delta_text(result, intervals),
                 "published": mean_std(result.published, result.published_std, result.metric),
-                "Δ": format_metric(result.delta_published, result.metric, signed=True),
+                "Δ": format_metric(result.delta_published, result.metric, signed=True, like=result.mean),
             }
             entries += [Entry(text) for name, text in texts.items() if optional[name]]
             grid.lines.append(Line("row", tuple(entries)))
@@ -109,7 +109,7 @@ def metric_label(metric: Metric) -> str:
 
 def _published(cell: CellResult) -> str:
     text = mean_std(cell.published, cell.published_std, cell.metric)
-    delta = format_metric(cell.delta_published, cell.metric, signed=True)
+    delta = format_metric(cell.delta_published, cell.metric, signed=True, like=cell.mean)
     return f"{text} ({delta})" if delta else text
 
 

@@ -73,7 +73,8 @@ def _meaning(results: Sequence[CellResult]) -> str:
     seeds = sorted({seed.seed for result in results for seed in result.seeds})
     numbers = f" ({', '.join(map(str, seeds))})" if 0 < len(seeds) <= 10 else ""
     spread = f"mean ± sample standard deviation over n seeds{numbers}" if len(seeds) != 1 else f"seed {seeds[0]} alone"
-    return f"test {', '.join(names)}: {spread}; bold: best in its column"
+    directed = any(metric.higher_is_better is not None for metric in metrics)
+    return f"test {', '.join(names)}: {spread}{'; bold: best in its column' if directed else ''}"
 
 
 def _difference_lines(view: View, intervals: bool) -> list[str]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 import typer
 
+from dropbench.db.queries.marks import only_items
 from dropbench.db.queries.results import METRIC_COLUMNS, results
 from dropbench.db.report.formats.writers import to_json
 from dropbench.db.statistics.seeds import AGGREGATES
@@ -19,6 +20,7 @@ from dropbench.harness.cli.table import print_table
 from dropbench.harness.cli.text_table import TextTable
 from dropbench.harness.errors import InputError
 from dropbench.harness.regularizers.spec import complete_spec, spec_label, strengths
+from dropbench.harness.trials.trial import VERSION_LENGTH
 
 NEVER_SHARED = {
     *("regularizer", "metric", "step", *AGGREGATES, "published", "state"),
@@ -29,7 +31,7 @@ NEVER_SHARED = {
 
 def results_table(rows: Sequence[Row]) -> TextTable:
     """Return results for reading, with the values that all rows share as lines above the other columns."""
-    listed_params = _listed_params(rows)
+    rows, listed_params = _with_listed_versions(rows), _listed_params(rows)
     texts = [format_cells(row, listed_params) for row in rows]
     columns = {name.removesuffix(" mean"): name for row in rows for name in row}
     values = {name: [text.get(name, "") for text in texts] for name in columns}
@@ -38,6 +40,18 @@ def results_table(rows: Sequence[Row]) -> TextTable:
     header = [name for name in names if name not in shared]
     lines = [f"{name}: {values[name][0]}" for name in shared]
     return TextTable.of_rows(header, [[text.get(name, "") for name in header] for text in texts], above=lines)
+
+
+def _with_listed_versions(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows without the versions of plug-ins of which they have only one."""
+    texts = {text for row in rows for text in (row.get("result_versions") or "").split(", ")}
+    pairs = [(item, version) for item, _, version in (text.rpartition(" ") for text in texts)]
+    counts = Counter(item for item, _ in pairs)
+    items = {item for item, version in pairs if counts[item] > 1 or len(version) != VERSION_LENGTH}
+    return [
+        {**row, "result_versions": only_items(row["result_versions"], items)} if "result_versions" in row else row
+        for row in rows
+    ]
 
 
 def needs_fingerprint(rows: Sequence[Row]) -> bool:
@@ -105,10 +119,10 @@ def _listed_params(rows: Sequence[Row]) -> dict[str, set[str]]:
 def format_value(value: float, like: float | None = None, *, signed: bool = False) -> str:
     """Return a number with two decimals, or four if it, or the number `like` shown next to it, is less than 1.
 
-    Numbers of more than nine digits are shown as powers of ten.
+    Numbers of more than nine digits, or below 0.001, are shown as powers of ten.
     """
     size = abs(value if like is None else like)
-    form = ".2e" if size >= 1e9 else ".2f" if size >= 1 else ".4f"
+    form = ".2e" if size >= 1e9 or 0.0 < size < 1e-3 else ".2f" if size >= 1 else ".4f"
     return f"{value:{'+' if signed else ''}{form}}".replace("-", "−")
 
 

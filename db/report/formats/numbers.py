@@ -8,15 +8,25 @@ from dropbench.db.statistics.t_test import EQUAL
 from dropbench.harness.trials.metric import Metric
 
 MINUS = "−"
+SMALL = 1e-3
+"""Values below it would show at most one digit of three decimals."""
 SIGNIFICANT = "†"
 """Mark of differences that are significant after Holm's correction."""
 
 
-def format_metric(value: float | None, metric: Metric, *, signed: bool = False) -> str:
-    """Return percentages with two decimals, counts with none, others with three; zero after rounding has no sign."""
+def format_metric(value: float | None, metric: Metric, *, signed: bool = False, like: float | None = None) -> str:
+    """Return a value with the decimals of its metric, or else of the unit; zero after rounding has no sign.
+
+    Percentages and mm have two decimals, counts none, others three, or powers of ten if they, or the value `like` next
+    to them, are too small for that.
+    """
     if value is None:
         return ""
     digits = {"%": ".2f", "mm": ".2f", "count": ",.0f"}.get(metric.unit, ".3f")
+    if metric.decimals is not None:
+        digits = f",.{metric.decimals}f"
+    elif digits == ".3f" and 0.0 < abs(value if like is None else like) < SMALL:
+        digits = ".2e"
     text = f"{value:{'+' if signed else ''}{digits}}"
     if float(text.replace(",", "")) == 0.0:
         text = text.lstrip("+-")
@@ -25,7 +35,7 @@ def format_metric(value: float | None, metric: Metric, *, signed: bool = False) 
 
 def mean_std(value: float | None, std: float | None, metric: Metric) -> str:
     """Return mean ± std; the mean alone without a std."""
-    deviation = f" ± {format_metric(std, metric)}" if value is not None and std is not None else ""
+    deviation = f" ± {format_metric(std, metric, like=value)}" if value is not None and std is not None else ""
     return format_metric(value, metric) + deviation
 
 
@@ -34,9 +44,9 @@ def delta_text(result: CellResult, interval: bool = True) -> str:
 
     With its interval, or `EQUAL` instead of one, if `interval` is true.
     """
-    text = format_metric(result.delta, result.metric, signed=True)
+    text = format_metric(result.delta, result.metric, signed=True, like=result.mean)
     if interval and result.interval is not None:
-        low, high = (format_metric(bound, result.metric, signed=True) for bound in result.interval)
+        low, high = (format_metric(bound, result.metric, signed=True, like=result.mean) for bound in result.interval)
         text = f"{text} [{low}, {high}]"
     elif interval and result.no_interval == EQUAL:
         text = f"{text} [{EQUAL}]"

@@ -117,7 +117,7 @@ def _facts(result: CellResult, counts: str) -> list[tuple[str, str]]:
         ("chosen", params_text(result.chosen)),
         ("Δ base", delta_text(result) + (f" over {result.paired} pairs" if result.paired else "")),
         ("published", mean_std(result.published, result.published_std, result.metric)),
-        ("Δ published", format_metric(result.delta_published, result.metric, signed=True)),
+        ("Δ published", format_metric(result.delta_published, result.metric, signed=True, like=result.mean)),
         ("model", request.model),
         ("data", f"{request.data} ({result.fingerprint})" if result.fingerprint else request.data),
         ("subset", "; ".join(result.subset)),

@@ -17,8 +17,10 @@ MAX_NAMED = 3
 def recipe_lines(view: View) -> list[str]:
     """Return one line on all keys that differ, and one for each deviation of the tasks from the source."""
     smaller = f"preset {view.preset}: a smaller recipe"
+    if not view.request.has_paper:
+        return []
     if not any(result.published is not None for result in view.cells.values()):
-        return [smaller] if view.preset != PAPER and view.request.has_paper else []
+        return [smaller] if view.preset != PAPER else []
     cells = [result.cell for result in view.cells.values() if result.cell.changes is not None]
     deviations = dict.fromkeys(note for cell in cells for note in cell.deviations)
     summary = ", ".join(summarize_changes(change for cell in cells for change in cell.changes or ()))

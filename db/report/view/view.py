@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
-from dropbench.db.queries.blocks import condition_versions
+from dropbench.db.queries.blocks import is_of_regularizer
 from dropbench.db.queries.marks import (
+    all_versions,
     differing_versions,
     is_older,
     libraries_differ,
@@ -191,7 +192,13 @@ def _best_mean(cells: Sequence[CellResult]) -> float | None:
 
 def comparable(*cells: CellResult) -> bool:
     """Return whether cells were trained with the same result versions of everything but the regularizer."""
-    return len({condition_versions(cell.result_versions) for cell in cells}) < 2
+    versions: dict[str, set[str]] = defaultdict(set)
+    for cell in cells:
+        request = cell.cell.request
+        own = all_versions(request.task, request.model, request.regularizer, cell.result_versions)
+        for item, version in own.items():
+            versions[item].add(version)
+    return all(len(own) < 2 for item, own in versions.items() if not is_of_regularizer(item))
 
 
 def _with_delta(cell: CellResult, baseline: CellResult | None) -> CellResult:

@@ -22,6 +22,7 @@ from typing import Any
 
 from dropbench.harness.errors import InputError
 from dropbench.harness.files import cache_folder, write_atomic
+from dropbench.harness.source import CodeChangedError, read_source
 
 SOURCE_DIR = Path(__file__).parent
 FLAGS = ("-O3", "-march=native", "-shared", "-fPIC", "-w")
@@ -34,10 +35,16 @@ _build_errors: dict[str, str] = {}
 
 @cache
 def load_library(name: str) -> ctypes.CDLL | None:
-    """Return the compiled ``<name>.c``, or None if that is impossible (`build_error` gives the reason)."""
+    """Return the compiled ``<name>.c``, or None if that is impossible (`build_error` gives the reason).
+
+    Raises:
+        CodeChangedError: its source has changed since this process started.
+    """
     _build_errors[name] = ""
     try:
         return ctypes.CDLL(str(_build(name)))
+    except CodeChangedError:
+        raise
     except (InputError, OSError, RuntimeError, subprocess.SubprocessError) as error:
         _build_errors[name] = " ".join(str(error).split())[:300]
         return None
@@ -92,7 +99,7 @@ def _build(name: str) -> Path:
     if compiler is None:
         raise RuntimeError("no C compiler: install cc, gcc or clang")
     source = SOURCE_DIR / f"{name}.c"
-    contents = [file.read_bytes() for file in (source, *sorted(SOURCE_DIR.glob("*.h")))]
+    contents = [read_source(file) for file in (source, *sorted(SOURCE_DIR.glob("*.h")))]
     hashed = [*contents, " ".join(FLAGS).encode(), compiler.encode(), _compiler_version(compiler), _cpu_model()]
     folder, stem = cache_folder(), f"{name}-{_digest(bytes(1).join(hashed))}"
     for library in folder.glob(f"{stem}-*.so"):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 TORCH = "torch 2.12"
 EPYC, XEON, H100 = "AMD EPYC 7763", "Intel(R) Xeon(R) Platinum", "NVIDIA H100 80GB HBM3"
 ENVIRONMENT = {"libraries": {"torch": "2.12.0"}, "compile": False, "tf32": False, "draws_on_device": False,
-               "processes": 1, "device": EPYC}  # fmt: skip
+               "processes": 1, "codes": [[0, "a" * 12]], "device": EPYC}  # fmt: skip
 ATTEMPT = {"device": EPYC, "cpus": 1, "gpu_seconds": 0.0, "micro_batch_splits": 1}
 Write = Callable[..., list[Trial]]
 
@@ -61,6 +61,7 @@ def write(folder: Path, store: Store) -> Write:
         ({"processes": 2}, [], "torch 2.12 2-processes"),
         ({}, [{"micro_batch_splits": 2}, {}], "torch 2.12 2-splits"),
         ({"compile": True, "tf32": True}, [], "torch 2.12 compiled tf32"),
+        ({"codes": [[0, "a" * 12], [7, "b" * 12]]}, [], "torch 2.12 mixed-code"),
     ],
 )
 def test_another_function_is_not_averaged(
@@ -112,6 +113,7 @@ def test_the_rule_is_written_down() -> None:
         "draws of NVIDIA H100",
         "2-processes",
         "2-splits",
+        "mixed-code",
         "2 machines",
     ):
         assert f"`{text}`" in page or text in page

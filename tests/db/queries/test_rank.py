@@ -94,7 +94,7 @@ def test_of_equally_large_parts_the_one_with_more_regularizers_and_the_baseline_
     }  # fmt: skip
 
 
-def test_different_weights_and_plug_ins_are_not_pooled_silently(store: Store) -> None:
+def test_different_weights_are_not_pooled_silently(store: Store) -> None:
     for weights, shift in (("a", 0.0), ("b", 20.0)):
         fields: dict[str, Any] = {"weights": {"path": "model.pt", "digest": weights}}
         for name, value in zip(NAMES, (50.0, 60.0, 70.0), strict=True):
@@ -102,10 +102,22 @@ def test_different_weights_and_plug_ins_are_not_pooled_silently(store: Store) ->
     ranking = rank(store)
     assert ranking.blocks == 2
     assert not any("means over" in note for note in ranking.notes)
-    for digest in ("1", "2"):
-        store.record([done(make_trial(0, regularizer=spec("dropkey"), plugins={"my.py": digest}), 60.0)])
-    notes = rank(store, ["regularizer=dropkey"]).notes
-    assert any(note == "means over trials with different plug-in files: dropkey" for note in notes), notes
+
+
+def test_versions_of_a_plug_in_are_ranked_separately(store: Store) -> None:
+    """Those of a schedule, too; a single version of the task makes no blocks of its own."""
+    store.record([done(make_trial(0, regularizer=spec("none"), plugins={"task t": "3" * 64}), 50.0)])
+    for digest, value in (("1" * 64, 60.0), ("2" * 64, 70.0)):
+        own = {"task t": "3" * 64, "regularizer dropkey": digest, "schedule mine": digest}
+        store.record([done(make_trial(0, regularizer=spec("dropkey"), plugins=own, schedule="mine"), value)])
+    ranking = rank(store)
+    assert ranking.blocks == 1
+    improvements = {row["result_versions"]: row["improvement"] for row in ranking.rows}
+    assert improvements == {
+        None: None,
+        "regularizer dropkey 11111111, schedule mine 11111111": 20.0,
+        "regularizer dropkey 22222222, schedule mine 22222222": 40.0,
+    }
 
 
 def test_only_what_has_a_direction_is_ranked(store: Store) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from docs.reference.check import all_equal, of_this_machine, rerun
 from dropbench.db.reference.load import open_reference
-from dropbench.harness.runs.run_directory import Runs
+from dropbench.harness.runs.run_directory import RunDirectory, Runs
 from dropbench.harness.settings import Settings
 from dropbench.harness.training.environment import environment
 from tests.docs.reference.given import campaign, extended
@@ -52,3 +53,21 @@ def test_trials_of_this_kind_of_machine_are_run_again_and_others_left_out(
     assert outcome.differences == {"train/loss": (0.5, 0.25)}
     assert "train/loss: 0.5 in the reference, 0.25 here (-0.25)" in str(outcome)
     assert all_equal([outcome]) == "0 of 1 trials gave the same numbers"
+
+
+def test_a_trial_of_an_earlier_version_is_run_as_one_of_the_current_version(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    versions = []
+
+    def run(directory: RunDirectory, settings: Settings) -> dict[str, Any]:
+        versions.append(directory.trial().result_versions)
+        return {"metrics": {"train/loss": 0.25}}
+
+    monkeypatch.setattr("docs.reference.check.run_trial", run)
+    monkeypatch.setattr("dropbench.harness.trials.result_versions.ENGINE", 2)
+    with open_reference(str(file)) as reference:
+        [outcome] = rerun(reference, 10, 0, Settings(device="cpu"))
+    assert versions == [{"engine": 2}]
+    assert not outcome.failed
+    assert "result versions: {} in the reference, {'engine': 2} here" in str(outcome)

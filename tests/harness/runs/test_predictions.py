@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 from torch import nn
 
 from dropbench.harness.errors import InputError, Interrupted
+from dropbench.harness.predictions.schema import Ratio
 from dropbench.harness.predictions.store import predictions_path
 from dropbench.harness.runs.predictions import load_predictions
 from dropbench.harness.runs.run_directory import RunDirectory
@@ -99,6 +100,49 @@ def test_a_task_of_the_user_keeps_working(tmp_path: Path, monkeypatch: pytest.Mo
         assert predictions is not None
         assert predictions.metrics()["accuracy"] == pytest.approx(result["metrics"]["test/accuracy"])
         assert {row["correct"] for row in predictions.rows} - {0.0, 1.0}
+
+
+def record(task: Any, row: dict[str, Any], columns: Any = None, ratio: Any = None) -> None:
+    task.recorder.define(columns or {"square": "number"}, {"accuracy": ratio or Ratio(sum="square")})
+    task.recorder.add([row] * len(task.labels["dev" if not task.seen else "test"]))
+
+
+SQUARE = {"square": 1.0}
+FAULTS: dict[str, tuple[Callable[[Any], None], str]] = {
+    "column": (lambda task: record(task, SQUARE, ratio=Ratio(sum="sqare")), "metric accuracy: column 'sqare'"),
+    "ratio": (lambda task: record(task, SQUARE), "metric accuracy: 1 from the rows, 50 from the evaluation: define"),
+    "few": (lambda task: task.recorder.add([SQUARE] * 5), "5 rows for 180 samples of dev: add a row for each sample"),
+    "missing": (lambda task: record(task, {"sq": 1.0}), "row of sample 0: expected an object with id, index, s"),
+    "kind": (lambda task: record(task, SQUARE, columns={"square": "float"}), "columns.square=float: input should be"),
+    "nan": (lambda task: record(task, {"square": float("nan")}), "row of sample 0: square=nan: expected number"),
+    "class": (lambda task: record(task, {"square": 3}, columns={"square": "class"}), "metric accuracy: column"),
+    "call": (lambda task: task.recorder.define(), "TypeError: Recorder.define() missing 1 required positional arg"),
+    "rows": (lambda task: task.recorder.add(3), "TypeError: 'int' object is not iterable"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_in_predictions_loses_no_training(fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write, message = FAULTS[fault]
+
+    class Faulty(ImageClassification):
+        name = "faulty"
+
+        def evaluate(self, model: nn.Module, split: Split, batches: Iterable[Any]) -> dict[str, float]:
+            count = len([*batches])
+            self.seen = split == "test"
+            if self.recorder is not None:
+                write(self)
+            return {"accuracy": 50.0 if count else 0.0}
+
+    monkeypatch.setattr(TASKS, "_entries", dict(TASKS._entries))
+    TASKS.register("faulty")(Faulty)
+    directory, result = train(tmp_path, make().model_copy(update={"task": "faulty"}))
+    assert (result["metrics"]["dev/accuracy"], result["metrics"]["test/accuracy"]) == (50.0, 50.0)
+    assert load_predictions(directory, "dev") is None
+    [note, _] = [note for note in result["notes"] if "no predictions" in note]
+    assert "no predictions for dev are kept: " in note
+    assert message in note
 
 
 def test_ids_survive_reordering_of_the_data(tmp_path: Path) -> None:

@@ -187,6 +187,19 @@ def test_what_the_sibling_trained_is_not_trained_again_and_gives_the_same(tmp_pa
     assert results["monte-carlo-40"]["metrics"]["train/loss"] == plain["metrics"]["train/loss"]
 
 
+@pytest.mark.parametrize("align", ["finetune", "monte-carlo-40"])
+def test_a_sibling_that_other_code_trained_is_named(
+    tmp_path: Path, plain: Path, align: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(plain, tmp_path / plain.name)
+    [first] = RunDirectory(plain).read("environment.json")["codes"]
+    monkeypatch.setattr("dropbench.harness.training.train_state.code_digest", lambda: "b" * 12)
+    trial = make(align)
+    result = run(tmp_path, trial)
+    assert any(f"{first[1]} from step 0, {'b' * 12} from step {STEPS}" in note for note in result["notes"])
+    assert RunDirectory(tmp_path / trial.id).read("environment.json")["codes"] == [first, [STEPS, "b" * 12]]
+
+
 def test_a_borrowed_second_phase_resumes_after_the_sibling_is_gone(tmp_path: Path, tuned: Tuned, plain: Path) -> None:
     shutil.copytree(plain, tmp_path / plain.name)
     with pytest.raises(Interrupted):

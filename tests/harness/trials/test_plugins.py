@@ -20,7 +20,7 @@ from dropbench.harness.regularizers import REGULARIZERS
 from dropbench.harness.regularizers.schedules import SCHEDULES
 from dropbench.harness.settings import Settings
 from dropbench.harness.trials import plugins
-from dropbench.harness.trials.plugins import load_plugins, make_trials, plugin_digests
+from dropbench.harness.trials.plugins import load_plugins, make_trials
 from dropbench.harness.trials.task import TASKS, spec_of
 from dropbench.harness.trials.trial import Trial, TrialRequest
 from dropbench.tasks.data import DATASETS, locate
@@ -135,11 +135,12 @@ def test_built_in_entries_belong_to_no_plug_in(tmp_path: Path) -> None:
     """In a process of its own: the plug-in must be the first to import the registries."""
     (tmp_path / "my.py").write_text(
         "import dropbench.harness.trials.task, dropbench.harness.regularizers.schedules\n"
-        "import dropbench.harness.models.catalog"
+        "import dropbench.harness.models.catalog, dropbench.harness.models.adapter"
     )
     program = (
-        "from pathlib import Path; from dropbench.harness.trials.plugins import BUILT_IN, load_plugins;"
-        "load_plugins([Path('my.py')]); print({r.entry(name).plugin for r in BUILT_IN for name in r})"
+        "from pathlib import Path; from dropbench.harness.registry import REGISTRIES;"
+        "from dropbench.harness.trials.plugins import load_plugins; load_plugins([Path('my.py')]);"
+        "print({r.entry(name).plugin for r in REGISTRIES.values() for name in r})"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "{None}\n"
@@ -150,9 +151,9 @@ def test_built_in_entries_belong_to_no_plug_in(tmp_path: Path) -> None:
     [
         (["--model", "raises"], "my.py:14: SystemExit: no such file"),
         (["--model", "takes-nothing"], "TypeError: takes_nothing() got an unexpected keyword argument"),
-        (["--model", "returns-5"], "model 'returns-5': its function returned 5: expected a torch.nn.Module"),
-        (["--model", "five"], "model 'five': expected a function, got 5"),
-        (["--model", "gone"], "model 'gone': cannot load nowhere:it: No module named 'nowhere'"),
+        (["--model", "returns-5"], "model 'returns-5' (FILE): its function returned 5: expected a torch.nn.Module"),
+        (["--model", "five"], "model 'five' (FILE): expected a function, got 5"),
+        (["--model", "gone"], "model 'gone' (FILE): cannot load nowhere:it: No module named 'nowhere'"),
         (["--regularizer", "five"], "regularizer 'five': expected a Regularizer, got 5"),
         (["--regularizer", "gone"], "regularizer 'gone': cannot load nowhere:it"),
         (["--regularizer", "partly"], "regularizer 'partly': class Partly in FILE has no method attend: implement it"),
@@ -209,7 +210,7 @@ def test_a_changed_reader_is_another_trial_with_other_caches(plugin: Callable[[s
     for version in (SET, SET.replace("texts), np.arange", "texts[::-1]), np.arange"), SET):
         plugin(version)
         trial = make(**fields)
-        assert list(trial.plugins) == ["my.py"]
+        assert list(trial.plugins) == ["data mine"]
         ids.add(trial.id)
         caches.add(cache_folder("mine"))
     assert len(ids) == len(caches) == 2
@@ -228,22 +229,11 @@ def test_a_changed_schedule_is_another_trial(plugin: Callable[[str], Path]) -> N
     assert trials[0].id != trials[1].id
 
 
-def test_two_files_of_one_name_are_refused(tmp_path: Path) -> None:
-    for number in range(2):
-        (tmp_path / str(number)).mkdir()
-        file = tmp_path / str(number) / "my.py"
-        file.write_text(f"from dropbench.harness.models.catalog import MODELS\nMODELS.add('model-{number}', len)")
-        load_plugins([file])
-    assert list(plugin_digests((MODELS, "model-0"), (MODELS, "model-0"))) == ["my.py"]
-    with pytest.raises(InputError, match=r"1/my\.py: a trial needs two plug-ins of that file name: rename one"):
-        plugin_digests((MODELS, "model-0"), (MODELS, "model-1"))
-
-
 def test_a_task_of_its_own_on_existing_models_and_data(plugin: Callable[[str], Path]) -> None:
     plugin(TASK)
     trial = make(task="negative")
     TASKS.get("negative").check(trial)
-    assert (trial.task, list(trial.plugins)) == ("negative", ["my.py"])
+    assert (trial.task, list(trial.plugins)) == ("negative", ["task negative"])
     assert trial.recipe == make().recipe
     with pytest.raises(InputError, match="data 'trec-synthetic' belong to task 'text-cl"):
         make(task="negative", data="trec-synthetic")
@@ -285,10 +275,10 @@ def test_a_task_that_leaves_out_its_plug_ins(plugin: Callable[[str], Path], tmp_
     request = TrialRequest(task="negative", data="digits", model="vit-digits")
     settings = Settings(runs=tmp_path / "runs")
     configs = set()
-    for version in (TASK + bare, TASK + bare + "# changed"):
+    for version in (TASK + bare, TASK + bare + "    # changed\n    other = 1\n"):
         plugin(version)
         first, second = make_trials(request, (0, 3), settings)
-        assert (first.seed, second.seed, list(first.plugins)) == (0, 3, ["my.py"])
+        assert (first.seed, second.seed, list(first.plugins)) == (0, 3, ["task negative"])
         assert first.config_id == second.config_id
         configs.add(first.config_id)
     assert len(configs) == 2

@@ -25,7 +25,7 @@ presets: {mini: {seeds: 2}}
     ("metric", "message"),
     [
         ("acuracy", "unknown metric of image-classification 'acuracy': did you mean accuracy"),
-        ("test/accuracy", "unknown analysis 'test': known: "),
+        ("test/accuracy", "metric: test/accuracy: tables show the test set: write `accuracy`"),
     ],
 )
 def test_the_metric_of_a_suite(metric: str, message: str, tmp_path: Path) -> None:

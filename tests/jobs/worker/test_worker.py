@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import signal
 from pathlib import Path
 
 import pytest
 
 from dropbench.harness.runs.run_directory import CANCELLED, RunDirectory
+from dropbench.harness.trials.plugins import keep_plugins
+from dropbench.harness.trials.task import TASKS
 from dropbench.harness.trials.trial import Trial
 from dropbench.jobs.worker import worker
 from dropbench.jobs.worker.attempt import Attempt
@@ -149,22 +150,21 @@ def test_a_failed_trial_is_retried_by_another_submission_only(place: Workplace, 
     assert states(place) == {trials[0].id: ["failed", "succeeded"]}
 
 
-def test_a_missing_plug_in(place: Workplace, work: Work, tiny: Tiny) -> None:
-    trials = tiny()
-    work(trials, plugins=(place.folder / "gone.py",))()
-    (attempt,) = place.attempts()[trials[0].id]
-    assert attempt["cause"].startswith(f"plug-in {place.folder / 'gone.py'}: No such file")
-
-
-def test_a_changed_plug_in(place: Workplace, work: Work, tiny: Tiny) -> None:
+def test_a_plug_in_is_loaded_from_its_copy(place: Workplace, work: Work, tiny: Tiny) -> None:
     (trial,) = tiny()
-    digest = hashlib.sha256(place.settings.plugins[0].read_bytes()).hexdigest()
-    right = trial.model_copy(update={"plugins": {"tiny_task.py": digest}})
-    changed = trial.model_copy(update={"plugins": {"tiny_task.py": "0" * 64}})
-    work([Trial.model_validate(version.model_dump()) for version in (right, changed)])()
+    (changed,) = tiny()
+    changed = changed.model_copy(update={"plugins": {"task tiny": "0" * 64}})
+    keep_plugins([trial], place.runs)
+    entry = TASKS.put("tiny", None)
+    try:
+        work([trial, Trial.model_validate(changed.model_dump())])()
+        assert "tiny" not in TASKS
+    finally:
+        TASKS.put("tiny", entry)
     causes = {attempts[0]["state"]: attempts[0]["cause"] for attempts in place.attempts().values()}
     cause = (
-        "plug-in tiny_task.py has changed since the trial was made: restore it, or enqueue it again, as another trial"
+        f"plug-in of task tiny has changed since the trial was made, and {place.runs}/plugins has no copy of version "
+        "00000000: restore it, or enqueue it again, as another trial"
     )
     assert causes == {"succeeded": None, "failed": cause}
 

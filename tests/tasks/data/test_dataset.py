@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dropbench.harness.errors import InputError
-from dropbench.harness.registry import current_plugin, load
+from dropbench.harness.registry import PLUGIN_MODULES, Loading, load, loading
 from dropbench.tasks.data import DATASETS, locate, read_any
 from dropbench.tasks.data.dataset import Catalog, read_card
 from dropbench.tasks.data.synthetic_cache import write_synthetic
@@ -106,16 +106,21 @@ def test_a_card_is_parsed_when_its_set_is_asked_for(catalog: Catalog) -> None:
         catalog.get("broken")
 
 
-def test_a_plugin_adds_a_set_and_owns_no_card(catalog: Catalog) -> None:
-    token = current_plugin.set("my.py")
+def test_a_plugin_adds_a_set_and_owns_no_card(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dropbench.harness.registry.PLUGIN_MODULES", {*PLUGIN_MODULES, "my_plugin"})
+
+    def run(line: str) -> None:
+        exec(line, {"__name__": "my_plugin", "catalog": catalog})  # noqa: S102 - as the module of a plug-in
+
+    token = loading.set(Loading("my.py", frozenset(), [], {}))
     try:
-        catalog.add("mine", catalog.get("trec"), "mine-synthetic", help="my own", kind="text-classification")
+        run("catalog.add('mine', catalog.get('trec'), 'mine-synthetic', help='my own', kind='text-classification')")
         with pytest.raises(ValueError, match="data 'digits' is registered already"):
-            catalog.add("digits", catalog.get("trec"))
+            run("catalog.add('digits', catalog.get('trec'))")
         with pytest.raises(ValueError, match="data 'trec-synthetic' is registered already"):
-            catalog.add("other", catalog.get("trec"), "trec-synthetic")
+            run("catalog.add('other', catalog.get('trec'), 'trec-synthetic')")
     finally:
-        current_plugin.reset(token)
+        loading.reset(token)
     assert list(catalog) == ["broken", "digits", "trec", "mine"]
     assert catalog.entry("mine-synthetic").plugin == "my.py"
     assert catalog.entry("trec").plugin is None

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dropbench.db.report.formats.documents import as_json, as_latex, as_markdown
 from dropbench.db.report.formats.layout import long_grid, wide_grid
-from dropbench.db.report.formats.numbers import format_metric
+from dropbench.db.report.formats.numbers import format_metric, mean_std
 from dropbench.db.report.page.document import page
 from dropbench.db.report.view.view import View
 from dropbench.db.store.store import Store
@@ -107,6 +108,11 @@ def test_number(value: float, signed: bool, text: str) -> None:
     assert format_metric(value, ACCURACY, signed=signed) == text
     assert format_metric(None, ACCURACY) == ""
     assert format_metric(0.12345, LOSS) == "0.123"
+    assert format_metric(6e-5, LOSS) == "6.00e−05"
+    assert mean_std(6e-5, 2e-6, LOSS) == "6.00e−05 ± 2.00e−06"
+    assert mean_std(3.0, 2e-6, LOSS) == "3.000 ± 0.000"
+    assert mean_std(6e-5, 2e-6, replace(LOSS, decimals=6)) == "0.000060 ± 0.000002"
+    assert mean_std(12345.6, 0.5, replace(LOSS, decimals=0)) == "12,346 ± 0"
 
 
 def test_counts_have_no_decimals_but_separators() -> None:

@@ -31,7 +31,15 @@ def test_a_composition_with_a_plug_in_that_is_not_loaded_is_labeled() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(0.5, "0.5000"), (-12.345, "−12.35"), (999_999_999.0, "999999999.00"), (1.25e283, "1.25e+283")]
+    ("value", "text"),
+    [
+        (0.5, "0.5000"),
+        (-12.345, "−12.35"),
+        (999_999_999.0, "999999999.00"),
+        (1.25e283, "1.25e+283"),
+        (6e-5, "6.00e−05"),
+        (0.0, "0.0000"),
+    ],
 )
-def test_large_numbers_are_powers_of_ten(value: float, text: str) -> None:
+def test_large_and_small_numbers_are_powers_of_ten(value: float, text: str) -> None:
     assert format_value(value) == text

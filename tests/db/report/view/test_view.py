@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dropbench.db.report.view.view import View
+from dropbench.db.report.view.view import View, comparable
 from dropbench.db.statistics.t_test import MIN_PAIRS, paired_t_test
 from dropbench.db.store.store import Store, open_store
 from dropbench.harness.errors import InputError
@@ -66,6 +66,25 @@ def test_the_baseline_is_the_nearest_above(store: Store) -> None:
     view = tables.view(store, cells, suite)
     assert view.cells["dropkey 0.3", "TREC"].delta is None
     assert view.cells["dropkey 0.5", "TREC"].delta == pytest.approx(((79 - 82) + (84 - 90)) / 2)
+
+
+def test_cells_are_comparable_unless_an_item_has_two_versions(filled: View) -> None:
+    first, second = (filled.cells[row, "TREC"] for row in ("none", "dropkey 0.3"))
+    for models, versions, expected in (
+        ("ab", ("model a 11111111", "model b 22222222"), True),
+        ("aa", ("model a 11111111", "model a 22222222"), False),
+        ("aa", (None, "model a 2"), False),
+        ("aa", (None, "regularizer mine 11111111, schedule mine 11111111"), True),
+    ):
+        cells = [
+            replace(
+                cell,
+                cell=cell.cell.model_copy(update={"request": cell.cell.request.model_copy(update={"model": model})}),
+                result_versions=version,
+            )
+            for cell, model, version in zip((first, second), models, versions, strict=True)
+        ]
+        assert comparable(*cells) == expected, versions
 
 
 def test_metric_of_an_analysis() -> None:

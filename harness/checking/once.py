@@ -1,0 +1,61 @@
+"""Try the entries of plug-ins before a trial of them is queued: seconds on the CPU, once for each version."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Sequence
+from importlib.metadata import version
+
+from dropbench.harness.checking.own_entries import OwnEntry, entries_of
+from dropbench.harness.errors import InputError
+from dropbench.harness.files import cache_folder, canonical_json
+from dropbench.harness.settings import Settings
+from dropbench.harness.trials.trial import Trial
+
+CHECKS = 1
+"""Raised when `dropbench.harness.checking.contract` finds more: what passed before is tried again."""
+_passed: set[str] = set()
+
+
+def check_own_entries(trial: Trial, settings: Settings, *, again: bool = False) -> list[str]:
+    """Try what is a plug-in's in a trial, unless it has passed before, or `again`; return notes for its author.
+
+    A shipped task, model and data set are not tried, but together with a regularizer of a plug-in.
+
+    Raises:
+        InputError: something does not do what `dropbench.harness.checking.contract` expects; the line names the entry
+            and its file.
+        UnsuitableError: the regularizer cannot work with the task or model.
+    """
+    entries = entries_of(trial)
+    if not entries or ((key := check_key(trial, entries)) in _passed and not again):
+        return []
+    file = None
+    with contextlib.suppress(InputError):  # no home folder
+        file = cache_folder() / "checked" / key
+    if file is not None and file.is_file() and not again:
+        _passed.add(key)
+        return []
+    from dropbench.harness.checking.contract import check_contract
+
+    notes = check_contract(trial, settings, entries)
+    _passed.add(key)
+    if file is not None:
+        with contextlib.suppress(OSError):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.touch()
+    return notes
+
+
+def check_key(trial: Trial, entries: Sequence[OwnEntry]) -> str:
+    """Return a digest of what the outcome of a check depends on: the versions of plug-ins and of DropBench included.
+
+    Regularizers of a plug-in are tried once for each task, others do not count.
+    """
+    kinds = {entry.kind for entry in entries}
+    what = [CHECKS, version("dropbench"), trial.task, sorted(trial.plugins.items())]
+    if kinds & {"task", "data", "model"}:
+        what += [trial.model, trial.recipe.get("model"), trial.data.name, trial.data.fingerprint]
+    what += [[entry.name, trial.regularizer.params] for entry in entries if entry.kind == "regularizer"]
+    return hashlib.sha256(canonical_json(what).encode()).hexdigest()[:32]

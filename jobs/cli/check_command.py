@@ -1,0 +1,112 @@
+"""The command `dropbench check`: try all entries of plug-ins, before anything is queued."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from dropbench.db.cli.output import Json
+from dropbench.harness.cli.examples import examples
+from dropbench.harness.errors import InputError
+
+if TYPE_CHECKING:
+    from dropbench.harness.registry import Registry
+    from dropbench.harness.settings import Settings
+    from dropbench.harness.trials.trial import TrialRequest
+
+app = typer.Typer(add_completion=False)
+ON_DIGITS = {"task": "image-classification", "data": "digits", "model": "vit-digits"}
+"""Task, data and model with which regularizers of a plug-in are tried: every machine has them."""
+
+
+@app.command(epilog=examples("check", "check --json"))
+def check(as_json: Json = False) -> None:
+    """Try each task, data set, model and regularizer of `--plugin FILE`: read, train a step, evaluate.
+
+    `run`, `enqueue` and `submit` do the same with what they queue, once for each version of a file.
+    """
+    from dropbench.harness.cli.table import print_items
+    from dropbench.harness.settings import Settings
+
+    settings = Settings.from_environment()
+    if not (requests := list(dict.fromkeys(own_requests()))):
+        raise InputError("no entry of a plug-in: pass `--plugin FILE`")
+    items = [_try(request, settings) for request in requests]
+    print_items(items, as_json)
+    if any(item["state"] == "fails" for item in items):
+        raise typer.Exit(2)
+
+
+def own_requests() -> Iterator[tuple[str, str, str, str]]:
+    """Yield task, data set, model and regularizer of the trials that together use every entry of plug-ins."""
+    from dropbench.harness.models.catalog import MODELS
+    from dropbench.harness.regularizers import REGULARIZERS
+    from dropbench.harness.trials.task import TASKS, spec_of
+    from dropbench.harness.trials.trial import SYNTHETIC
+    from dropbench.tasks.data import DATASETS
+
+    own_models, own_data = _own(MODELS), _own(DATASETS)
+
+    def models(kind: str) -> list[str]:
+        fitting = [name for name in MODELS if kind in MODELS.entry(name).facts.get("tasks", [kind])]
+        return [name for name in fitting if name in own_models] or fitting[:1]
+
+    def data(kind: str) -> list[str]:
+        fitting = {name: DATASETS.get(name) for name in DATASETS if DATASETS.get(name).kind == kind}
+        if own := [name for name in fitting if name in own_data]:
+            return own
+        installed = [name for name, dataset in fitting.items() if dataset.package and dataset.classes]
+        generated = [name + SYNTHETIC for name, dataset in fitting.items() if dataset.synthetic]
+        return [*installed[-1:], *generated, *fitting][:1]
+
+    for task in TASKS:
+        kind = getattr(spec_of(task), "kind", task)
+        is_own = TASKS.entry(task).plugin is not None
+        for name in data(kind) or [""]:
+            for model in models(kind) or [""]:
+                declared = model in own_models and "tasks" in MODELS.entry(model).facts
+                if is_own or name in own_data or declared:
+                    yield task, name, model, "none"
+    for model in own_models:
+        if "tasks" not in MODELS.entry(model).facts:
+            yield ON_DIGITS["task"], ON_DIGITS["data"], model, "none"
+    for regularizer in _own(REGULARIZERS):
+        yield *ON_DIGITS.values(), regularizer  # type: ignore[misc]
+
+
+def _own(registry: Registry[Any]) -> list[str]:
+    return [name for name in registry if registry.entry(name).plugin is not None]
+
+
+def _try(parts: tuple[str, str, str, str], settings: Settings) -> dict[str, Any]:
+    from dropbench.harness.errors import UnsuitableError
+    from dropbench.harness.trials.plugins import make_trials
+    from dropbench.jobs.queue.operations import check_trial
+
+    item: dict[str, Any] = dict(zip(("task", "data", "model", "regularizer"), parts, strict=True))
+    if missing := next((name for name in ("data", "model") if not item[name]), None):
+        return {
+            **item,
+            "state": "unchecked",
+            "detail": f"no {missing} is registered for this task: `enqueue` checks it",
+        }
+    try:
+        [trial] = make_trials(_request(parts), [0], settings)
+        notes = check_trial(trial, settings, again=True)
+    except UnsuitableError as error:
+        return {**item, "state": "unchecked", "detail": str(error)}
+    except InputError as error:
+        return {**item, "state": "fails", "detail": str(error)}
+    return {**item, "state": "ok", "detail": "; ".join(notes)}
+
+
+def _request(parts: tuple[str, str, str, str]) -> TrialRequest:
+    from dropbench.harness.trials.recipe import default_preset
+    from dropbench.harness.trials.trial import TrialRequest
+    from dropbench.jobs.cli.options import presets_of
+
+    task, data, model, regularizer = parts
+    preset = default_preset(presets_of(task))
+    return TrialRequest(task=task, data=data, model=model, regularizer=regularizer, preset=preset)

@@ -1,0 +1,22 @@
+"""A folder for a plug-in, with its data."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from dropbench.harness.checking import once
+from tests.harness.trials.test_plugins import restored  # noqa: F401 - used by pytest
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restored: None) -> Path:  # noqa: F811
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(once, "_passed", set())
+    draw = random.Random(0)
+    (tmp_path / "data/points").mkdir(parents=True)
+    rows = [",".join(f"{draw.random():.6f}" for _ in range(5)) for _ in range(100)]
+    (tmp_path / "data/points/points.csv").write_text("\n".join(rows))
+    return tmp_path
