@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,17 @@ def test_a_copy_has_an_id_of_its_own() -> None:
     later = request.model_copy(update={"created_at": "2026-01-01T00:00:00.000+00:00"})
     other = request.model_copy(update={"extends": request.id})
     assert (later.id == request.id, other.id == request.id) == (True, False)
+
+
+def test_how_metrics_are_shown_is_no_part_of_the_id() -> None:
+    request = published_request(load_suite("quickstart"), "mini")
+    metrics = {task: tuple(replace(each, decimals=5) for each in own) for task, own in request.metrics.items()}
+    cells = [cell.model_copy(update={"measured": replace(cell.measured, decimals=5)}) for cell in request.cells]
+    shown = request.model_copy(update={"metrics": metrics, "cells": tuple(cells)})
+    assert shown.id == request.id
+    assert '"decimals":5' in shown.to_json()
+    cells[0] = cells[0].model_copy(update={"measured": replace(cells[0].measured, unit="mm")})
+    assert request.model_copy(update={"cells": tuple(cells)}).id != request.id
 
 
 @pytest.mark.parametrize(

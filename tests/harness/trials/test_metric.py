@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 
 import pytest
 
-from dropbench.harness.trials.metric import Metric, MetricName
+from dropbench.db.store.filters import COLUMNS, TRIAL_KEYS
+from dropbench.harness.trials.metric import RESERVED, Metric, MetricName
 
 
 @pytest.mark.parametrize(
@@ -36,3 +38,16 @@ def test_a_higher_score_is_better_in_either_direction(higher_is_better: bool, be
     metric = Metric("any", higher_is_better=higher_is_better)
     assert max([2.0, 3.0, 1.0], key=metric.score) == best
     assert math.isnan(metric.score(math.nan))
+
+
+@pytest.mark.parametrize("name", ["", "f1/macro", "a b", "a@0.3", "a=1", "-a", *sorted(RESERVED)])
+def test_a_name_that_filters_cannot_tell_from_others_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=f"metric '{re.escape(name)}': "):
+        Metric(name)
+
+
+def test_fields_of_trials_are_no_metrics() -> None:
+    assert {*COLUMNS, *TRIAL_KEYS} <= RESERVED
+    assert Metric("pa-mpjpe_1.5", decimals=0).decimals == 0
+    with pytest.raises(ValueError, match="decimals=-1: expected 0 to 12"):
+        Metric("error", decimals=-1)

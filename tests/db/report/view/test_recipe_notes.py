@@ -70,10 +70,8 @@ def test_without_published_values_there_are_no_differences(store: Store) -> None
     assert recipe_lines(view(store, small(published=False), SuiteOptions())) == []  # `mini` is its only recipe
 
 
-def test_a_suite_without_a_paper_preset_lists_no_keys(store: Store) -> None:
-    assert recipe_lines(view(store, small(), SuiteOptions())) == [
-        "preset mini: a smaller recipe than the published one"
-    ]
+def test_a_suite_without_a_paper_preset_is_not_called_smaller(store: Store) -> None:
+    assert recipe_lines(view(store, small(), SuiteOptions())) == []
 
 
 def test_a_row_added_by_the_user_is_not_compared(store: Store) -> None:
