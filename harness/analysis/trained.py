@@ -132,7 +132,8 @@ class Trained:
     def evaluation_context(self) -> Iterator[None]:
         """Context manager: call the model as at the end of the trial, without gradients."""
         seed_all(derive(self.task.seed_of("masks"), "evaluate", self.result["steps"]))
-        dtype = AMP.get(self.task.recipe.amp)
+        amp = self.task.recipe.amp
+        dtype = None if amp == "fp16" and self.device.type == "cpu" else AMP.get(amp)  # as in training
         autocast = nullcontext() if dtype is None else torch.autocast(self.device.type, dtype=dtype)
         with torch.no_grad(), monte_carlo(self.model, num_mc_samples(self.trial.align)), autocast:
             yield

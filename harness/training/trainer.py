@@ -64,6 +64,8 @@ class Trainer(Processes):
         self.optimizer = task.build_optimizer(self.raw_model)
         if self.accelerator.scaler is not None:  # accelerate's wrapper is needed for its scaler alone, and slow
             self.optimizer = self.accelerator.prepare(self.optimizer)
+        elif recipe.amp == "fp16":
+            task.notes.append("amp=fp16: computed in float32, as always on CPUs")
         self.average: AveragedModel | None = None
         if recipe.ema:
             ema = get_ema_multi_avg_fn(recipe.ema)

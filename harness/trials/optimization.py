@@ -65,7 +65,9 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 
 def learning_rate(recipe: Recipe, step: int, steps: int) -> float:
     """Return the rate of optimizer step `step` (from 0) of `steps`: linear warm-up, then the recipe's schedule."""
-    warmup = recipe.warmup * steps if recipe.warmup < 1 else recipe.warmup
+    if recipe.lr_schedule == "timm-cosine":
+        return _timm_cosine(recipe, step, steps)
+    warmup = _in_steps(recipe.warmup, recipe.warmup < 1, steps)
     if step < warmup:
         if recipe.warmup_lr is not None:
             return recipe.warmup_lr + (recipe.lr - recipe.warmup_lr) * step / warmup
@@ -75,9 +77,34 @@ def learning_rate(recipe: Recipe, step: int, steps: int) -> float:
     if recipe.lr_schedule == "inverse-sqrt":
         return recipe.lr * math.sqrt(max(warmup, 1.0) / max(step, 1.0))
     if recipe.lr_drop is not None:
-        drop = recipe.lr_drop * steps if recipe.lr_drop <= 1 else recipe.lr_drop
+        drop = _in_steps(recipe.lr_drop, recipe.lr_drop <= 1, steps)
         return recipe.lr if step < drop else recipe.lr / 10
-    end = recipe.lr_decay_steps or 1.0
-    progress = min(1.0, (step - warmup) / max(1.0, (end * steps if end <= 1 else end) - warmup))
+    progress = min(1.0, (step - warmup) / max(1.0, _decay_end(recipe, steps) - warmup))
     factor = 0.5 * (1 + math.cos(math.pi * progress)) if recipe.lr_schedule == "cosine" else 1 - progress
     return recipe.min_lr + (recipe.lr - recipe.min_lr) * factor
+
+
+def _timm_cosine(recipe: Recipe, step: int, steps: int) -> float:
+    """Return the rate as timm's `CosineLRScheduler` does by default.
+
+    The cosine starts at step 0, and its first part is replaced by the warm-up. Both are rounded to whole epochs, within
+    which the rate is constant. A recipe with `steps` has no epochs: there the rate changes per step.
+    """
+    epochs = recipe.epochs or steps
+    epoch = step * epochs // steps
+    warmup = round(_in_steps(recipe.warmup, recipe.warmup < 1, steps) * epochs / steps)
+    if epoch < warmup:
+        start = recipe.warmup_lr or 0.0
+        return start + (recipe.lr - start) * epoch / warmup
+    progress = min(1.0, epoch / max(1, round(_decay_end(recipe, steps) * epochs / steps)))
+    return recipe.min_lr + 0.5 * (recipe.lr - recipe.min_lr) * (1 + math.cos(math.pi * progress))
+
+
+def _decay_end(recipe: Recipe, steps: int) -> float:
+    """Return the step at which the decay of the learning rate ends."""
+    end = recipe.lr_decay_steps or 1.0
+    return _in_steps(end, end <= 1, steps)
+
+
+def _in_steps(value: float, is_share: bool, steps: int) -> float:
+    return value * steps if is_share else value

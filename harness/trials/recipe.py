@@ -37,10 +37,12 @@ class Recipe(FiniteModel):
     weight_decay: float = Field(default=0.0, ge=0, description="not of biases, norms and positions; see decay_all")
     backbone_lr: float | None = Field(default=None, gt=0, description="backbone's learning rate, as a share of lr")
     decay_all: bool | None = Field(default=None, description="weight decay on biases, norms and positions, too")
-    lr_schedule: Literal["cosine", "linear", "constant", "inverse-sqrt", "step"] = "cosine"
+    lr_schedule: Literal["cosine", "timm-cosine", "linear", "constant", "inverse-sqrt", "step"] = Field(
+        default="cosine", description="timm-cosine: decays from step 0, hidden by the warm-up, and changes per epoch"
+    )
     lr_drop: float | None = Field(default=None, gt=0, description="step (or share of steps) of lr_schedule=step's drop")
     lr_decay_steps: float | None = Field(
-        default=None, gt=0, description="end of cosine and linear: steps, or a share of all steps if at most 1"
+        default=None, gt=0, description="end of cosines and linear: steps, or a share of all steps if at most 1"
     )
     warmup: float = Field(default=0.0, ge=0, description="linear warm-up: steps, or a share of all steps if below 1")
     warmup_lr: float | None = Field(default=None, ge=0, description="learning rate of step 0; default: from 0")
@@ -112,7 +114,7 @@ class Recipe(FiniteModel):
         """
         filled_in = (key for key in type(self).model_fields if key.endswith(FILLED_IN))
         optimizer = ("beta1", "beta2") if self.optimizer == "sgd" else ("momentum",)
-        decay = () if self.lr_schedule in ("cosine", "linear") else ("min_lr", "lr_decay_steps")
+        decay = () if self.lr_schedule in ("cosine", "timm-cosine", "linear") else ("min_lr", "lr_decay_steps")
         return {
             **dict.fromkeys(filled_in, "it is filled in"),
             **dict.fromkeys(optimizer, f"not read with optimizer={self.optimizer}"),

@@ -17,16 +17,15 @@ from torchvision.transforms.v2 import functional
 from dropbench.harness.errors import InputError
 
 POLICY = re.compile(r"rand(-(m|n|p|mstd|mmax|inc)\d+(\.\d+)?)+")
-GRAY = 128
-"""Fill value, 0 to 255, for pixels from outside of an image that is rotated or shifted."""
 
 
-def random_augment(policy: str, size: int) -> Callable[[Tensor], Tensor]:
+def random_augment(policy: str, size: int, mean: Tensor) -> Callable[[Tensor], Tensor]:
     """Return timm's RandAugment (Cubuk et al. 2020).
 
     Args:
         policy: in timm's notation, such as ``rand-m9-mstd0.5-inc1``.
         size: side of the images in pixels, which scales translations.
+        mean: (3,) or (1,) mean color of the data, 0 to 1, which fills what a rotation or shift leaves empty.
 
     Returns:
         (3, H, W) uint8 → (3, H, W) uint8, drawing from the generators of Python and NumPy.
@@ -39,7 +38,8 @@ def random_augment(policy: str, size: int) -> Callable[[Tensor], Tensor]:
     try:
         if not POLICY.fullmatch(policy):
             raise ValueError  # timm silently ignores unknown parts of a policy
-        draw = rand_augment_transform(policy, {"translate_const": int(size * 0.45), "img_mean": (GRAY,) * 3})
+        fill = tuple(round(255 * value) for value in mean.expand(3).tolist())
+        draw = rand_augment_transform(policy, {"translate_const": int(size * 0.45), "img_mean": fill})
     except (AssertionError, KeyError, ValueError):
         raise InputError(f"randaugment={policy}: expected timm's notation, such as rand-m9-mstd0.5-inc1") from None
     posterize_to_black(draw)
@@ -70,6 +70,16 @@ def normalize(pixels: Tensor, mean: Tensor, std: Tensor) -> Tensor:
     """Return uint8 images (B, C, H, W) as float32, scaled to 0…1 and normalized by mean and deviation (C,)."""
     # In place, because a batch is larger than any cache: fresh memory for each operation takes twice as long.
     return pixels.float().div_(255.0).sub_(mean[:, None, None]).div_(std[:, None, None])
+
+
+def erase_boxes(pixels: Tensor, probability: float) -> None:
+    """Replace a box of some images (B, C, H, W) by noise, in place (Random Erasing, Zhong et al. 2020).
+
+    The ranges of its area and aspect ratio are timm's.
+    """
+    erase = v2.RandomErasing(probability, (0.02, 1 / 3), (0.3, 1 / 0.3), value="random", inplace=True)
+    for image in pixels:
+        erase(image)
 
 
 def random_crop_flip(pixels: Tensor, padding: int, flip: bool) -> Tensor:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from torch import Tensor, nn
-from torchvision.transforms.v2 import RandomErasing, RandomResizedCrop, functional
+from torchvision.transforms.v2 import RandomResizedCrop, functional
 
 from dropbench.adapters.vision.image_weights import load_image_weights
 from dropbench.harness.errors import CHANGED, InputError
@@ -22,7 +22,7 @@ from dropbench.tasks.data.classification import ImageClassificationData
 from dropbench.tasks.data.fingerprint import fingerprint
 from dropbench.tasks.data.resolve import resolve_data
 from dropbench.tasks.images import augmentation
-from dropbench.tasks.images.spec import ImageClassificationSpec, ImageRecipe
+from dropbench.tasks.images.spec import MIN_CROPPED_SIZE, ImageClassificationSpec, ImageRecipe
 
 if TYPE_CHECKING:
     from dropbench.harness.trials.sample_view import SampleView
@@ -53,10 +53,16 @@ class ImageClassification(Classifier, ImageClassificationSpec):
         policy, size = self.recipe.randaugment, self.recipe.image_size
         if policy is not None and self.recipe.channels != 3:
             raise InputError(f"randaugment={policy}: expected channels=3, not {self.recipe.channels}")
-        self.randaugment = augmentation.random_augment(policy, size) if policy is not None else None
         self.resized_crop = RandomResizedCrop(size, antialias=True)  # scale 0.08 to 1, Szegedy et al. 2015
         self.splits = data.splits()
         self.labels = {name: torch.as_tensor(split.labels) for name, split in self.splits.items()}
+        if not isinstance(pixels := self.splits["train"].images, np.ndarray):
+            # Of ImageNet: image folders are not read in advance.
+            self.mean, self.std = torch.tensor(IMAGENET_DEFAULT_MEAN), torch.tensor(IMAGENET_DEFAULT_STD)
+        else:
+            flat = pixels.reshape(-1, pixels.shape[-1]) / 255.0
+            self.mean, self.std = torch.as_tensor(flat.mean(0)).float(), torch.as_tensor(flat.std(0)).float()
+        self.randaugment = augmentation.random_augment(policy, size, self.mean) if policy is not None else None
         self.views = None
         if self.recipe.token_labels == "maps":
             from dropbench.tasks.data.images.label_maps import LabelMaps, locate_maps
@@ -67,12 +73,6 @@ class ImageClassification(Classifier, ImageClassificationSpec):
                 raise InputError(f"the label maps in {folder} {CHANGED}")
             maps = LabelMaps.for_images(folder, self.splits["train"].images, len(self.classes))
             self.views = LabelMapViews(maps, self.recipe, self.randaugment)
-        if not isinstance(pixels := self.splits["train"].images, np.ndarray):
-            # Of ImageNet: image folders are not read in advance.
-            self.mean, self.std = torch.tensor(IMAGENET_DEFAULT_MEAN), torch.tensor(IMAGENET_DEFAULT_STD)
-        else:
-            flat = pixels.reshape(-1, pixels.shape[-1]) / 255.0
-            self.mean, self.std = torch.as_tensor(flat.mean(0)).float(), torch.as_tensor(flat.std(0)).float()
 
     def build_model(self) -> nn.Module:
         model = super().build_model()
@@ -96,12 +96,11 @@ class ImageClassification(Classifier, ImageClassificationSpec):
                 if self.randaugment is not None:
                     pixels = torch.stack([self.randaugment(image) for image in pixels])
         pixels = augmentation.normalize(pixels, self.mean, self.std)
-        if training and self.recipe.erase:
-            erase = RandomErasing(self.recipe.erase, value="random", inplace=True)  # Zhong et al. 2020
-            for image in pixels:
-                erase(image)
         if training and (self.recipe.mixup or self.recipe.cutmix):
-            return augmentation.mixup_cutmix(pixels, labels, len(self.classes), self.recipe.mixup, self.recipe.cutmix)
+            mixed = augmentation.mixup_cutmix(pixels, labels, len(self.classes), self.recipe.mixup, self.recipe.cutmix)
+            pixels, labels = mixed
+        if training and self.recipe.erase:
+            augmentation.erase_boxes(pixels, self.recipe.erase)
         return pixels, labels
 
     def fit_all(self, images: Any, indices: Sequence[int], training: bool) -> Tensor:
@@ -121,8 +120,10 @@ class ImageClassification(Classifier, ImageClassificationSpec):
         if training and self.recipe.resized_crop:
             image = self.resized_crop(image)
         elif image.shape[-2:] != (size, size):
+            share = self.recipe.center_crop
             # Resized to 256 / 224 of the crop, as on ImageNet; small images are resized without a crop.
-            shorter = [round(size * 256 / 224)] if size >= 64 else [size, size]
+            shorter = [round(size * 256 / 224) if share is None else int(size / share)]
+            shorter = shorter if size >= MIN_CROPPED_SIZE else [size, size]
             image = functional.center_crop(functional.resize(image, shorter, antialias=True), [size, size])
         return image.expand(self.recipe.channels, -1, -1)
 

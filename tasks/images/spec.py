@@ -18,6 +18,9 @@ from dropbench.tasks.preset_task import PresetTask
 DEFAULT_TOKEN_WEIGHT = 0.5
 """Published weight of the tokens' loss; the class token's loss has weight 1."""
 
+MIN_CROPPED_SIZE = 64
+"""Smallest model input, in pixels, for which images are cropped in evaluation."""
+
 
 class ImageRecipe(Recipe):
     """Hyper-parameters of image classification."""
@@ -35,6 +38,12 @@ class ImageRecipe(Recipe):
     flip: bool = Field(default=False, description="flip half of the training images horizontally")
     crop_padding: int = Field(default=0, ge=0, description="pixels added on each side before a random crop")
     resized_crop: bool = Field(default=False, description="random resized crops (scale 0.08 to 1), as on ImageNet")
+    center_crop: float | None = Field(
+        default=None,
+        gt=0,
+        le=1,
+        description="side of the evaluation's crop, as a share of the image's; default: 0.875",
+    )
     randaugment: str | None = Field(default=None, description="policy in timm's notation, such as rand-m9-mstd0.5-inc1")
     erase: float = Field(default=0.0, ge=0, le=1, description="probability of Random Erasing")
     mixup: float = Field(default=0.0, ge=0, description="α of MixUp; 0: off")
@@ -55,6 +64,8 @@ class ImageRecipe(Recipe):
 
     def unread(self, model: Mapping[str, Any]) -> dict[str, str]:
         own = {} if self.token_labels is not None else {"token_weight": "not read without token_labels"}
+        if self.image_size < MIN_CROPPED_SIZE:
+            own["center_crop"] = f"images below {MIN_CROPPED_SIZE} pixels are not cropped in evaluation"
         return super().unread(model) | own
 
 

@@ -205,6 +205,14 @@ def test_class_attention_is_analyzed_although_not_regularized() -> None:
     assert all(site.regularizer is None for site in class_sites)
 
 
+@pytest.mark.parametrize(("amp", "autocasts"), [("no", False), ("bf16", True), ("fp16", False)])
+def test_a_trial_is_analyzed_in_the_precision_of_its_training(tmp_path: Path, amp: str, autocasts: bool) -> None:
+    trial = make_trial()
+    trained = Trained(make_run(tmp_path, trial.model_copy(update={"recipe": {**trial.recipe, "amp": amp}})), CPU)
+    with trained.evaluation_context():
+        assert torch.is_autocast_enabled("cpu") == autocasts
+
+
 def test_a_trial_without_result_or_weights_is_an_error(tmp_path: Path) -> None:
     directory = RunDirectory.create(tmp_path, make_trial())
     with pytest.raises(InputError, match="has no result yet"):

@@ -168,6 +168,13 @@ def test_bfloat16_trains_and_resumes_exactly(tmp_path: Path) -> None:
     assert_resumes(tmp_path, make(amp="bf16"), stops=[13])
 
 
+def test_float16_is_float32_on_a_cpu_and_the_notes_say_so(tmp_path: Path) -> None:
+    half, full = make("none", epochs=1, amp="fp16"), make("none", epochs=1)
+    assert run(tmp_path, half)["metrics"] == run(tmp_path, full)["metrics"]
+    notes = [json.loads((tmp_path / trial.id / "environment.json").read_text())["notes"] for trial in (half, full)]
+    assert set(notes[0]) - set(notes[1]) == {"amp=fp16: computed in float32, as always on CPUs"}
+
+
 def test_micro_batches_in_pieces_train_what_whole_ones_do(tmp_path: Path) -> None:
     """Micro-batches are split after a trial ran out of memory, also when it resumes from an older checkpoint."""
     trial = make("none", accumulate=2)

@@ -169,8 +169,8 @@ def test_invalid_options_are_refused_before_a_trial_is_queued(overrides: dict[st
         detr_trial(**overrides)
 
 
-def test_the_paper_preset_equals_mmdets_configuration() -> None:
-    trial = trial_of("object-detection", "coco-synthetic", "detr", {"model.frozen": False}, preset="paper")
+def test_the_shorter_paper_preset_equals_mmdets_configuration() -> None:
+    trial = trial_of("object-detection", "coco-synthetic", "detr", {"model.frozen": False}, preset="paper-150")
     recipe = trial.recipe
     config = detr_config()
     optimizer = config.optim_wrapper

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
+from timm.data.constants import IMAGENET_DEFAULT_MEAN
+from timm.data.transforms_factory import create_transform
 from torchvision.transforms.v2 import functional
 
 from dropbench.harness.seeding import seed_all
-from dropbench.tasks.images.augmentation import mixup_cutmix, normalize, random_augment, random_crop_flip
+from dropbench.tasks.images.augmentation import (
+    erase_boxes,
+    mixup_cutmix,
+    normalize,
+    posterize_to_black,
+    random_augment,
+    random_crop_flip,
+)
+
+MEAN = torch.tensor(IMAGENET_DEFAULT_MEAN)
 
 
 def test_a_crop_is_the_image_shifted_by_at_most_the_padding() -> None:
@@ -39,7 +52,7 @@ def test_half_of_the_images_are_flipped() -> None:
 def test_randaugment_changes_most_images_and_keeps_their_shape() -> None:
     seed_all(0)
     image = (torch.rand(3, 32, 32) * 255).to(torch.uint8)
-    augment = random_augment("rand-m9-mstd0.5-inc1", 32)
+    augment = random_augment("rand-m9-mstd0.5-inc1", 32, MEAN)
     augmented = [augment(image) for _ in range(40)]
     assert all(result.shape == image.shape and result.dtype == torch.uint8 for result in augmented)
     assert sum(not torch.equal(result, image) for result in augmented) > 20
@@ -49,11 +62,49 @@ def test_randaugment_changes_most_images_and_keeps_their_shape() -> None:
     assert all(map(torch.equal, augmented, again))
 
 
+def test_randaugment_equals_that_of_timms_pipeline_pixel_by_pixel() -> None:
+    """timm's pipeline is that of T2T-ViT and VOLO: it fills pixels from outside of an image with the mean color."""
+    policy, size, num_filled = "rand-m9-mstd0.5-inc1", 64, 0
+    pipeline = create_transform(size, is_training=True, auto_augment=policy, interpolation="random")
+    (theirs,) = (part for part in pipeline.transforms if type(part).__name__ == "RandAugment")
+    posterize_to_black(theirs)
+    augment = random_augment(policy, size, MEAN)
+    for seed in range(120):
+        image = torch.randint(256, (3, size, size), generator=torch.manual_seed(seed)).to(torch.uint8)
+        seed_all(seed)
+        expected = functional.pil_to_tensor(theirs(functional.to_pil_image(image)))
+        seed_all(seed)
+        augmented = augment(image)
+        assert torch.equal(augmented, expected)
+        fill = torch.tensor([124, 116, 104])[:, None, None]
+        num_filled += bool((augmented == fill).all(0).sum() > 20)
+    assert num_filled > 20
+
+
+def test_erased_boxes_have_the_sizes_of_timms_and_are_noise() -> None:
+    torch.manual_seed(0)
+    images = torch.full((2000, 1, 60, 60), 100.0)
+    erase_boxes(images, 0.25)
+    erased = images[(images != 100).any(1).flatten(1).any(1)]
+    assert 420 < len(erased) < 580
+    noise = erased[erased != 100]
+    assert noise.mean().abs() < 0.01
+    assert (noise.std() - 1).abs() < 0.01
+    boxes = erased[:, 0] != 100
+    heights, widths = boxes.any(2).sum(1), boxes.any(1).sum(1)
+    areas, ratios = heights * widths / 60**2, (heights / widths).log()
+    assert 0.015 < areas.min() < 0.03
+    assert 0.31 < areas.max() < 0.345
+    assert ratios.abs().max() < math.log(1 / 0.3) + 0.1
+    # Uniform, but for boxes that do not fit into the image.
+    assert abs(float(areas.mean()) - (0.02 + 1 / 3) / 2) < 0.015
+
+
 @pytest.mark.parametrize("policy", ["rand-m10-mmax20-mstd9-inc1", "rand-m0", "rand-m10-n1-inc1"])
 def test_a_policy_works_at_every_magnitude(policy: str) -> None:
     seed_all(0)
     image = (torch.rand(3, 8, 8) * 200 + 50).to(torch.uint8)
-    augment = random_augment(policy, 8)
+    augment = random_augment(policy, 8, MEAN)
     augmented = [augment(image) for _ in range(200)]
     assert all(each.shape == image.shape for each in augmented)
     assert policy != "rand-m10-n1-inc1" or any(not each.any() for each in augmented)  # posterized to no bits: black

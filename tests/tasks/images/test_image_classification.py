@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
+from timm.data.transforms_factory import create_transform
+from torchvision.transforms import Resize
 
 from dropbench.harness.errors import InputError
 from dropbench.harness.seeding import seed_all
@@ -42,6 +45,18 @@ def test_images_of_folders_are_resized_and_center_cropped() -> None:
     assert abs(float(fitted.double().mean()) - 24.5) < 0.5  # the middle of 0 … 49
 
 
+@pytest.mark.parametrize(("share", "shorter"), [(None, 256), (0.9, 248), (0.96, 233), (1.0, 224)])
+def test_the_central_crop_is_that_of_timms_evaluation(share: float | None, shorter: int) -> None:
+    task = make("imagenet-synthetic", "vit-tiny", **({} if share is None else {"center_crop": share}))
+    pixels = np.random.default_rng(0).integers(0, 256, (300, 400, 3), np.uint8)
+    pipeline = create_transform(224, crop_pct=share, interpolation="bilinear", normalize=False)
+    expected = pipeline(Image.fromarray(pixels)).float()
+    (size,) = (part.size for part in pipeline.transforms if isinstance(part, Resize))
+    assert size == shorter
+    fitted = task.fit(torch.from_numpy(pixels), training=False).float()
+    assert (fitted - expected).abs().max() <= 1  # Pillow and torch round differently
+
+
 def test_training_mixes_erases_and_augments_and_evaluation_does_not() -> None:
     strong = {"randaugment": "rand-m9-mstd0.5-inc1", "erase": 0.25, "mixup": 0.8, "cutmix": 1.0, "crop_padding": 4}
     task, plain = make("cifar10-synthetic", "vit-cifar", **strong), make("cifar10-synthetic", "vit-cifar")
@@ -62,6 +77,19 @@ def test_training_mixes_erases_and_augments_and_evaluation_does_not() -> None:
     torch.testing.assert_close(
         task.loss(model.eval(), (images, hard)), task.loss(model, (images, task.labels["train"][:8]))
     )
+
+
+def test_boxes_are_erased_after_mixing_so_that_their_noise_is_not_mixed() -> None:
+    task = make("cifar10-synthetic", "vit-cifar", erase=1.0, mixup=5.0)
+    plain = make("cifar10-synthetic", "vit-cifar", mixup=5.0)
+    seed_all(0)
+    pixels, shares = task.batch("train", range(32))
+    seed_all(0)
+    mixed, same = plain.batch("train", range(32))
+    assert torch.equal(shares, same)
+    noise = pixels[pixels != mixed]
+    assert len(noise) > 0.05 * pixels.numel()
+    assert abs(float(noise.std()) - 1) < 0.03  # mixed with another image, that of 0.7
 
 
 @pytest.mark.parametrize("policy", ["rand-9", "augmix-m3", "rand-m9-what"])

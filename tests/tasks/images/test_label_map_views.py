@@ -62,7 +62,7 @@ def test_a_map_is_moved_like_its_image_by_randaugment(monkeypatch: pytest.Monkey
         monkeypatch.setitem(auto_augment.NAME_TO_OP, name, lambda image, *levels, **options: image)
     monkeypatch.setattr("dropbench.tasks.images.augmentation._posterize", lambda image, *levels, **options: image)
     side, size, num_moved = 24, 10, 0
-    augment, transform = random_augment(POLICY, size * side), label_map_transform(POLICY)
+    augment, transform = random_augment(POLICY, size * side, torch.full((3,), 0.5)), label_map_transform(POLICY)
     numbers = torch.arange(side * side).reshape(side, side)
     labels = torch.stack([torch.ones(1, side, side), numbers[None].float()])
     marks = torch.stack([numbers % side * 11, numbers // side * 11, torch.zeros_like(numbers)]).byte()

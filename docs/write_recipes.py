@@ -1,0 +1,130 @@
+"""Write ``recipes.md``, the sources' hyper-parameters beside those of `paper`: `python docs/write_recipes.py`.
+
+The sources' values are in ``source_recipes.yaml``, ours are read from the recipes and suites.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dropbench.harness.files import read_yaml
+from dropbench.harness.suites.cell import SuiteOptions
+from dropbench.harness.suites.suite import load_suite
+from dropbench.harness.trials.recipe_diff import PAPER
+from dropbench.harness.trials.task import spec_of
+from dropbench.harness.trials.trial import TrialRequest
+from dropbench.tasks.preset_task import PresetTask
+
+SOURCES = Path(__file__).with_name("source_recipes.yaml")
+NOT_OF_THE_SOURCE = {"finetune_epochs"}
+"""Keys that a preset sets without a counterpart in the source: of a phase that its suite does not have."""
+INTRODUCTION = """# Recipes of the sources
+
+<!-- Written by docs/write_recipes.py from docs/source_recipes.yaml, the recipes and the suites. -->
+
+Every hyper-parameter of the preset `paper`, beside the value in the source's code and its place there. `=` means that
+both are equal. Every other line has its reason, which is also a note under the table that it touches
+([reading-tables.md](reading-tables.md)). `dropbench list recipe` prints a whole recipe.
+
+`tests/tasks/test_learning_rates.py` compares the learning rates with those of the sources' own schedulers, step by
+step, and `tests/tasks/images/test_augmentation.py` RandAugment with timm's on the same random draws, pixel by pixel.
+
+Some recipes have no source that could be followed line by line, as the notes under their tables say:
+
+- `text-classification`, `sequence-labelling`, `textual-entailment` and CIFAR: DropAttention's and DropKey's recipes are
+  in appendices that are not public.
+- `masksub/imagenet` and `patchdropout/imagenet`: the recipe is that of T2T-ViT with the source's number of epochs. That
+  of MaskSub is DeiT-III's, which has another optimizer, loss and augmentation.
+- `r-drop/translation` and `drophead/translation`: R-Drop's repository has a command for IWSLT'14 alone, and DropHead
+  prints none. The recipes are those of fairseq below.
+"""
+
+
+def write(folder: Path) -> None:
+    """Write the page."""
+    (folder / "recipes.md").write_text(page(), encoding="utf-8")
+
+
+def page() -> str:
+    """Return the text of the page.
+
+    Raises:
+        ValueError: a value differs from the source's without a note, or a key of a recipe has no row.
+    """
+    entries: dict[str, Mapping[str, Any]] = {entry["title"]: entry for entry in read_yaml(SOURCES)}
+    return "\n".join([INTRODUCTION, *(line for entry in entries.values() for line in section(entry, entries))])
+
+
+def section(entry: Mapping[str, Any], entries: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the lines of a section: the table of one model on one data set."""
+    title, (repository, commit) = entry["title"], entry["source"].split("@")
+    recipe, notes, keys = published(entry["suite"], entry["model"])
+    covered = {row["key"] for row in entry["rows"] if "key" in row}
+    if (like := entry.get("like")) is not None:
+        base, _, base_keys = published(entries[like]["suite"], entries[like]["model"])
+        keys = {key for key in keys | base_keys if recipe.get(key) != base.get(key)}
+    if left := keys - covered - NOT_OF_THE_SOURCE:
+        raise ValueError(f"{title}: no row for {', '.join(sorted(left))}")
+    yield f"## {title}\n"
+    link = f"[{repository}](https://github.com/{repository}/tree/{commit})"
+    lines = f", lines of `{entry['file']}`" if "file" in entry else ""
+    yield f"Suite `{entry['suite']}`, model `{entry['model']}`. Source: {link}, commit `{commit[:8]}`{lines}."
+    if like is not None:
+        anchor = like.lower().replace(" ", "-").replace(",", "")
+        yield f"As [{like}](#{anchor}), but for:"
+    yield "\n| hyper-parameter | source | at | here | |\n| --- | --- | --- | --- | --- |"
+    yield from (table_row(title, row, recipe, notes) for row in entry["rows"])
+    yield ""
+
+
+def published(suite: str, model: str) -> tuple[dict[str, Any], Sequence[str], set[str]]:
+    """Return the flat `paper` recipe of a model in a suite, the notes under its table, and the keys that are set."""
+    loaded = load_suite(suite)
+    cells = loaded.cells(SuiteOptions(preset=PAPER))
+    request: TrialRequest = next(cell.request for cell in cells if cell.request.model == model and cell.baseline)
+    task = spec_of(request.task)
+    resolved = task.resolved(request)
+    assert resolved is not None
+    assert issubclass(task, PresetTask)
+    recipe = flat(resolved.recipe)
+    layers = [*task.recipe_parts(request).values(), request.overrides]
+    keys = {key for layer in layers for key in flat(layer) if key in recipe}
+    return recipe, [*resolved.notes, *loaded.notes], keys
+
+
+def flat(layer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a recipe or a layer of one with the model's options as ``model.x``."""
+    options = {f"model.{key}": value for key, value in layer.get("model", {}).items()}
+    return {key: value for key, value in layer.items() if key != "model"} | options
+
+
+def table_row(title: str, row: Mapping[str, Any], recipe: Mapping[str, Any], notes: Sequence[str]) -> str:
+    """Return a row of the table, after checking that a difference has a note."""
+    name, source = row.get("key", row.get("name")), row["source"]
+    ours = recipe[row["key"]] if "key" in row else row["ours"]
+    if row.get("of_epochs"):
+        ours = round(ours * recipe["epochs"])
+    note = row.get("differs", "")
+    if note and not any(note in each for each in notes):
+        raise ValueError(f"{title}: {name}: no table shows this note: {note}")
+    if ours != source and not note:
+        raise ValueError(f"{title}: {name} is {ours}, in the source {source}: expected the same value, or a note")
+    unit = " epochs" if row.get("of_epochs") else ""
+    shown = row.get("shown", f"{text(source)}{unit}")
+    where = row["where"].removeprefix(":")
+    where = f"line {where}" if where != row["where"] else where
+    label = f"`{name}`" if "key" in row else name
+    return f"| {label} | {shown} | {where} | {text(ours)}{unit} | {note or '='} |"
+
+
+def text(value: Any) -> str:
+    """Return a value as the recipes write it."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+if __name__ == "__main__":
+    write(Path(__file__).parent)
