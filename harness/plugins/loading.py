@@ -6,6 +6,7 @@ import builtins
 import importlib
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from importlib.abc import InspectLoader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -71,7 +72,8 @@ def load(source: Source, keep: Iterable[str]) -> tuple[Plugin, list[Change]]:
             path = source.folder / name
             token = loading.set(Loading(str(path), keep, changes, used))
             try:
-                importlib.import_module(source.module(name))
+                with redirect_stdout(sys.stderr):  # what a file prints is no part of a command's output
+                    importlib.import_module(source.module(name))
             finally:
                 loading.reset(token)
     except KeyboardInterrupt:

@@ -319,3 +319,8 @@ def test_a_plug_in_may_build_on_another(write: Write, tmp_path: Path) -> None:
     for number in (1, 2, 1):
         with plugins_of(trials[number - 1], runs):
             assert (value("base"), value("derived")) == (number, number)
+
+
+def test_what_it_prints_is_no_part_of_the_output(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    write(f"print('loaded')\n{HEAD}{entry('a', 1)}")
+    assert capsys.readouterr() == ("", "loaded\n")

@@ -131,3 +131,17 @@ def test_unreadable_files_are_reported(place: Workplace, store: Store, work: Wor
     with pytest.raises(InputError, match="no such folder: expected the run directories"):
         gc(store, replace(place.settings, runs=place.folder / "nowhere"))
     assert not (place.folder / "nowhere").exists()
+
+
+def test_half_written_copies_of_plug_ins(place: Workplace, store: Store) -> None:
+    copies = place.runs / "plugins"
+    for name in ("3fa9c01b2e4d", ".3fa9c01b2e4d.77d0e2b4", ".77d0e2b40000.3fa9c01b"):
+        (copies / name / "parts").mkdir(parents=True)
+        (copies / name / "parts" / "factor.py").touch()
+    grow_old(copies / ".3fa9c01b2e4d.77d0e2b4")
+    grow_old(copies / "3fa9c01b2e4d")
+    assert kinds(gc(store, place.settings)) == {"half-written": 1}
+    assert [file.parent.parent.name for file in sorted(copies.rglob("*.py"))] == [
+        ".77d0e2b40000.3fa9c01b",
+        "3fa9c01b2e4d",
+    ]
