@@ -20,6 +20,7 @@ from tests.fuzz.hostile import TEXTS, call, changed, paths_of, values
 from tests.fuzz.test_data_files import damaged
 from tests.harness.training.test_checkpoint_fit import resumed, stopped
 from tests.harness.trials.test_plugins import REGISTRIES
+from tests.jobs.workplace import PLUGIN
 
 __all__ = ["stopped"]
 HEAD = "from dropbench import ANALYSES, DATASETS, MODELS, REGULARIZERS, TASKS, AttentionDrop, Dataset, Layout\n"
@@ -74,6 +75,7 @@ def test_plug_ins(campaign: Path, draw: st.DataObject, statements: list[str], co
     shutil.copy("dropbench.db", "before.db")
     with forgotten(), pytest.MonkeyPatch.context() as patch:
         patch.setenv("DROPBENCH_DB", "sqlite:///before.db")
+        patch.setenv("DROPBENCH_PLUGINS", str(PLUGIN))  # to which the command adds the file
         call(*command, "--plugin", "hostile.py")
 
 
