@@ -90,7 +90,8 @@ def evaluate_selected(trainer: Trainer) -> dict[str, Any]:
             splits[split] = trainer.evaluate(split)
         seed_all(derive(trainer.seed, "summary", state.step))
         with torch.no_grad(), trainer.accelerator.autocast():
-            splits["test"] |= require_numbers(task.summary(model), f"{type(task).__name__}.summary")
+            summary = require_numbers(task.summary(model), f"{type(task).__name__}.summary")
+        splits["test"] |= trainer.of_main(summary)
     task.recorder = None
     for split, recorder in recorders.items():
         parts = SplitBatches(task, split, trainer.settings.micro_batch_splits).parts

@@ -1,19 +1,21 @@
-"""The processes that train a trial together: sums over them, and their common log and events."""
+"""The processes that train a trial together: sums over them, common decisions, and their common log and events."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import broadcast
-from torch import nn
+from accelerate.utils import broadcast, broadcast_object_list
+from torch import Tensor, nn
 
 from dropbench.harness.runs.run_directory import RunDirectory
 from dropbench.harness.seeding import shared_draws
 from dropbench.harness.training.tracking import Tracking
+
+Value = TypeVar("Value")
 
 
 class Processes:
@@ -52,8 +54,20 @@ class Processes:
             return number
         return float(self.accelerator.reduce(torch.tensor(number, device=self.accelerator.device)))
 
+    def of_main(self, value: Value) -> Value:
+        """Return the value of the main process, so that all processes decide alike."""
+        values = [value]
+        if not self.alone:
+            broadcast_object_list(values)
+        return values[0]
+
+    def share_buffers(self, model: nn.Module) -> None:
+        """Give all processes the buffers of the main process, such as the running statistics of BatchNorm."""
+        if not self.alone:
+            _as_one([*model.buffers()], broadcast)
+
     def average_gradients(self, model: nn.Module) -> None:
-        """Average the gradients of a model over all processes, and give them the buffers of the first.
+        """Average the gradients of a model over all processes, and share its buffers.
 
         Unlike DistributedDataParallel, it allows parameters without a gradient: a parameter that some processes use has
         the gradient 0 in the others, and one that none uses has no gradient anywhere.
@@ -61,12 +75,16 @@ class Processes:
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         own = torch.tensor([float(parameter.grad is not None) for parameter in parameters])
         users = self.accelerator.reduce(own.to(self.accelerator.device)).tolist()
-        for parameter, number in zip(parameters, users, strict=True):
-            if number:
-                gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-                parameter.grad = self.accelerator.reduce(gradient, "mean")
-        for buffer in model.buffers():
-            buffer.copy_(broadcast(buffer))
+        used = [parameter for parameter, number in zip(parameters, users, strict=True) if number]
+        for parameter in used:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        _as_one([parameter.grad for parameter in used if parameter.grad is not None], self._mean)
+        self.share_buffers(model)
+
+    def _mean(self, tensor: Tensor) -> Tensor:
+        mean: Tensor = self.accelerator.reduce(tensor, "mean")
+        return mean
 
     def log(self, line: str) -> None:
         """Print a line to the log, from the main process alone."""
@@ -78,3 +96,13 @@ class Processes:
         if self.accelerator.is_main_process:
             self.directory.append_event(event, **fields)
             self.tracking.event(event, fields)
+
+
+def _as_one(tensors: Sequence[Tensor], operation: Callable[[Tensor], Tensor]) -> None:
+    """Replace the values of tensors by those of a collective operation, which runs once per data type."""
+    for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
+        group = [tensor for tensor in tensors if tensor.dtype == dtype]
+        result = operation(torch.cat([tensor.detach().flatten() for tensor in group]))
+        with torch.no_grad():
+            for tensor, part in zip(group, result.split([tensor.numel() for tensor in group]), strict=True):
+                tensor.copy_(part.view_as(tensor))

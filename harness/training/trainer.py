@@ -182,6 +182,9 @@ class Trainer(Processes):
     def evaluate_and_select(self) -> None:
         """Evaluate on dev; select the weights if they are the best so far by the selection metric."""
         state, metric = self.state, self.task.selection_metric
+        self.share_buffers(self.raw_model)
+        if self.average is not None:
+            self.share_buffers(self.average)
         metrics = self.evaluate("dev")
         self.event("evaluate", **self.phase_field(), step=state.step, split="dev", metrics=metrics)
         value = metrics[metric.name]
@@ -210,15 +213,23 @@ class Trainer(Processes):
             metrics = self.task.evaluate(model, split, batches)
         name = self.task.selection_metric.name
         owner = f"{type(self.task).__name__}.evaluate"
-        if name not in require_numbers(metrics, owner):
+        metrics = self.of_main(require_numbers(metrics, owner))
+        if name not in metrics:
             raise InputError(f"{owner} returned {', '.join(metrics) or 'no metric'}: expected {name} as well")
         if math.isnan(metrics[name]):
             raise Diverged(f"{name} on {split} became nan at step {self.state.step}")
         return metrics
 
     def resume(self) -> bool:
-        """Load the newest valid checkpoint. Return False if there is none, so that the run starts from step 0."""
-        resumed, problems = checkpoint.load_newest(self.checkpoints, self.load, self.eval_model().state_dict())
+        """Load the newest valid checkpoint. Return False if there is none, so that the run starts from step 0.
+
+        Raises:
+            InputError: no checkpoint fits, or the processes read different ones.
+        """
+        with self.accelerator.main_process_first():  # it deletes those that are damaged
+            resumed, problems = checkpoint.load_newest(self.checkpoints, self.load, self.eval_model().state_dict())
+        if self.any_rank(self.state.step != self.of_main(self.state.step)):
+            raise InputError(f"{self.checkpoints}: the processes read different checkpoints: `dropbench retry`")
         for problem in problems:
             self.log(f"checkpoint {problem}")
             self.event("damaged", message=problem)
