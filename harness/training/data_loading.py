@@ -7,10 +7,10 @@ import os
 import signal
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 from torch.utils.data import DataLoader, Dataset, default_convert
 
 from dropbench.harness.errors import InputError
@@ -30,7 +30,19 @@ SHARED_MEMORY = "/dev/shm"
 """Prefetched batches are in shared memory. A container may have as little as 64 MiB of it."""
 
 
-class StepBatches(Dataset[list[Any]]):
+class MicroBatch(NamedTuple):
+    """A micro-batch of one process.
+
+    Attributes:
+        batch: see `Task.batch`.
+        size: its number of samples, divided by the mean number of samples of the step's micro-batches.
+    """
+
+    batch: Any
+    size: float
+
+
+class StepBatches(Dataset[list[MicroBatch]]):
     """Item `step` is the batch of that optimizer step as a list of micro-batches, whatever items were taken before.
 
     Raises:
@@ -43,12 +55,13 @@ class StepBatches(Dataset[list[Any]]):
         self.size = task.recipe.batch_size
         self._epoch: tuple[int, list[list[int]]] = (-1, [])
 
-    def __getitem__(self, step: int) -> list[Any]:
+    def __getitem__(self, step: int) -> list[MicroBatch]:
         epoch, position = divmod(step, self.task.steps_per_epoch(self.size))
         if self._epoch[0] != epoch:
             self._epoch = (epoch, list(self.task.epoch(self.size, self.task.epoch_seed(epoch))))
         indices = self._epoch[1][position]
         parts = self.task.micro_batches(indices, self.task.recipe.accumulate)
+        mean_size = len(indices) / len(parts)
         if self.micro_batch_splits > 1:
             if self.micro_batch_splits > (largest := max(map(len, parts))):
                 raise InputError(
@@ -61,7 +74,7 @@ class StepBatches(Dataset[list[Any]]):
             if not share:
                 raise InputError(f"a micro-batch of {len(part)} samples is too small for {self.ranks} processes")
             seed_all(derive(self.seed, "data", step, micro, self.rank))
-            batch.append(self.task.batch("train", share))
+            batch.append(MicroBatch(self.task.batch("train", share), len(share) / mean_size))
         return batch
 
 
@@ -164,3 +177,18 @@ def _ignore_first_sigterm(worker: int) -> None:
 def to_device(batch: Any, device: torch.device) -> Any:
     """Return a nest of tuples, lists and dicts with its tensors on the device."""
     return tree_map_only(torch.Tensor, lambda tensor: tensor.to(device, non_blocking=True), batch)
+
+
+def repeat_batch(batch: Any, number: int) -> Any:
+    """Return a batch that contains the samples of another one several times, in the same order each time.
+
+    Tensors are repeated along the first axis. Numbers, such as a count of tokens, are multiplied.
+    """
+
+    def repeat(leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor) and leaf.dim():
+            return torch.cat([leaf] * number)
+        is_number = isinstance(leaf, torch.Tensor | int | float) and not isinstance(leaf, bool)
+        return leaf * number if is_number else leaf
+
+    return tree_map(repeat, batch)

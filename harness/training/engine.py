@@ -87,7 +87,7 @@ def evaluate_selected(trainer: Trainer) -> dict[str, Any]:
         for split in FINAL_SPLITS:
             if trainer.accelerator.is_main_process:  # every process evaluates all samples
                 task.recorder = recorders[split] = Recorder()
-            splits[split] = trainer.evaluate(split)
+            splits[split] = trainer.evaluate(model, split, state.step)
         seed_all(derive(trainer.seed, "summary", state.step))
         with torch.no_grad(), trainer.accelerator.autocast():
             summary = require_numbers(task.summary(model), f"{type(task).__name__}.summary")

@@ -1,7 +1,8 @@
-"""The processes that train a trial together: sums over them, common decisions, and their common log and events."""
+"""The processes that train a trial together: sums over them, common evaluations, and their common log and events."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, TypeVar
@@ -11,9 +12,15 @@ from accelerate import Accelerator
 from accelerate.utils import broadcast, broadcast_object_list
 from torch import Tensor, nn
 
+from dropbench.harness.errors import Diverged, InputError
 from dropbench.harness.runs.run_directory import RunDirectory
-from dropbench.harness.seeding import shared_draws
+from dropbench.harness.seeding import derive, seed_all, shared_draws
+from dropbench.harness.settings import Settings
+from dropbench.harness.training.data_loading import MicroBatch, SplitBatches, prefetch
 from dropbench.harness.training.tracking import Tracking
+from dropbench.harness.trials.metric import require_numbers
+from dropbench.harness.trials.optimization import Share
+from dropbench.harness.trials.task import Split, Task
 
 Value = TypeVar("Value")
 
@@ -22,6 +29,9 @@ class Processes:
     """One of the processes of a run, with its accelerator, run directory and trackers."""
 
     accelerator: Accelerator
+    task: Task
+    settings: Settings
+    seed: int
     model: nn.Module
     directory: RunDirectory
     tracking: Tracking
@@ -46,13 +56,44 @@ class Processes:
 
     def any_rank(self, condition: bool) -> bool:
         """Return whether the condition holds in any process, so that all processes act alike."""
-        return self.all_reduce_sum(float(condition)) > 0
+        return self.all_reduce_sum([float(condition)])[0] > 0
 
-    def all_reduce_sum(self, number: float) -> float:
-        """Return the sum of a number over all processes."""
+    def all_reduce_sum(self, numbers: Sequence[float]) -> list[float]:
+        """Return the sum of each number over all processes."""
         if self.alone:
-            return number
-        return float(self.accelerator.reduce(torch.tensor(number, device=self.accelerator.device)))
+            return [*numbers]
+        sums = torch.tensor(numbers, dtype=torch.float64, device=self.accelerator.device)
+        return [*map(float, self.accelerator.reduce(sums).tolist())]
+
+    def evaluate(self, model: nn.Module, split: Split, step: int) -> dict[str, float]:
+        """Return the task's metrics of a model on a split, as the main process computes them.
+
+        Raises:
+            Diverged: the selection metric is NaN.
+            InputError: it is missing, or a metric is no number.
+        """
+        model.eval()
+        seed_all(derive(self.seed, "evaluate", step))  # some models draw here too
+        parts = SplitBatches(self.task, split, self.settings.micro_batch_splits)
+        batches = prefetch(parts, range(len(parts)), self.settings, self.accelerator.device)
+        with torch.no_grad(), self.accelerator.autocast():
+            metrics = self.task.evaluate(model, split, batches)
+        name = self.task.selection_metric.name
+        owner = f"{type(self.task).__name__}.evaluate"
+        metrics = self.of_main(require_numbers(metrics, owner))
+        if name not in metrics:
+            raise InputError(f"{owner} returned {', '.join(metrics) or 'no metric'}: expected {name} as well")
+        if math.isnan(metrics[name]):
+            raise Diverged(f"{name} on {split} became nan at step {step}")
+        return metrics
+
+    def shares(self, batch: Sequence[MicroBatch]) -> tuple[list[tuple[float, Share]], float]:
+        """Return the loss terms and the share of each micro-batch, and the loss terms of all, over all processes."""
+        counted = [self.task.num_loss_terms(part) for part, _ in batch]
+        terms = [size if number is None else number for number, (_, size) in zip(counted, batch, strict=True)]
+        targets = map(sum, zip(*(self.task.num_targets(part) for part, _ in batch), strict=True))
+        step_terms, *step_targets = self.all_reduce_sum([sum(terms), *targets])
+        return [(number, Share(number / step_terms, tuple(step_targets))) for number in terms], step_terms
 
     def of_main(self, value: Value) -> Value:
         """Return the value of the main process, so that all processes decide alike."""

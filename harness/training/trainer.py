@@ -22,14 +22,13 @@ from dropbench.harness.seeding import derive, has_drawn, seed_all
 from dropbench.harness.settings import Settings
 from dropbench.harness.training import checkpoint, tracking
 from dropbench.harness.training.computation import run_environment
-from dropbench.harness.training.data_loading import SplitBatches, StepBatches, prefetch
+from dropbench.harness.training.data_loading import MicroBatch, StepBatches, prefetch
 from dropbench.harness.training.processes import Processes
 from dropbench.harness.training.regularization import bind_trial, check_objective, drop_nothing, regularized_loss
 from dropbench.harness.training.train_state import EARLIER, History, SelectedWeights, TrainState
 from dropbench.harness.trials.alignment import FINETUNE, num_mc_samples, validate_alignment
-from dropbench.harness.trials.metric import require_numbers
 from dropbench.harness.trials.optimization import clip_gradients, divide_gradients, learning_rate, set_rate
-from dropbench.harness.trials.task import Split, Task
+from dropbench.harness.trials.task import Task
 
 
 class Trainer(Processes):
@@ -117,7 +116,7 @@ class Trainer(Processes):
             return self.recipe.finetune_lr
         return learning_rate(self.recipe, self.state.step, self.steps)
 
-    def step(self, batch: list[Any]) -> Tensor:
+    def step(self, batch: list[MicroBatch]) -> Tensor:
         """Do one optimizer step over the micro-batches of a batch; return their mean loss, on the device.
 
         The mean is over the loss terms of all micro-batches and processes (`Task.num_loss_terms`).
@@ -125,21 +124,22 @@ class Trainer(Processes):
         total = torch.zeros((), device=self.accelerator.device)
         if self.state.phase == "train" and self.regularizer.changes_over_steps:
             set_progress(self.raw_model, self.progress)
-        terms = [self.task.num_loss_terms(part) for part in batch]
-        # Gradients are averaged over the processes.
-        all_terms = self.all_reduce_sum(sum(terms)) / self.accelerator.num_processes
+        shares, step_terms = self.shares(batch)
+        all_terms = step_terms / self.accelerator.num_processes  # gradients are averaged over the processes
         divide_loss, divide_grads = (1.0, all_terms) if self.task.divides_gradients else (all_terms, 1.0)
-        for micro, part in enumerate(batch):
+        for micro, ((part, _), (terms, share)) in enumerate(zip(batch, shares, strict=True)):
             # Seeded here and not once per run: all that a model draws depends on (seed, step, micro-batch, rank) alone.
             rank = self.accelerator.process_index
             seed_all(derive(self.seed, "step", self.state.step, micro, rank))
             synchronizes = micro == len(batch) - 1 and not self.averages_gradients
             with self.micro_batch(derive(self.seed, "shared", self.state.step, micro), synchronizes=synchronizes):
+                self.task.share = share
                 loss = with_penalty(self.loss(part), self.aux_loss_modules, self.state.step)
-                loss = loss * terms[micro] / divide_loss
+                loss = loss * terms / divide_loss
             self.accelerator.backward(loss)
             total += loss.detach()
             self.history.draws_on_device |= has_drawn(self.accelerator.device)
+        self.task.share = None
         if self.averages_gradients:
             self.average_gradients(self.raw_model)
         if divide_grads != 1.0:
@@ -185,7 +185,7 @@ class Trainer(Processes):
         self.share_buffers(self.raw_model)
         if self.average is not None:
             self.share_buffers(self.average)
-        metrics = self.evaluate("dev")
+        metrics = self.evaluate(self.eval_model(), "dev", state.step)
         self.event("evaluate", **self.phase_field(), step=state.step, split="dev", metrics=metrics)
         value = metrics[metric.name]
         if state.best is None or metric.score(value) > metric.score(state.best):
@@ -196,29 +196,6 @@ class Trainer(Processes):
             self.weights.select(state, self.eval_model().state_dict())
         loss = f"{state.train_loss:.4f}"
         self.log(f"step {state.step}/{self.last_step}  loss {loss}  dev {metric.name} {value:.4f}")
-
-    def evaluate(self, split: Split) -> dict[str, float]:
-        """Return the task's metrics on a split, with the averaged weights if the recipe averages them.
-
-        Raises:
-            Diverged: the selection metric is NaN.
-            InputError: it is missing, or a metric is no number.
-        """
-        model = self.eval_model()
-        model.eval()
-        seed_all(derive(self.seed, "evaluate", self.state.step))  # some models draw here too
-        parts = SplitBatches(self.task, split, self.settings.micro_batch_splits)
-        batches = prefetch(parts, range(len(parts)), self.settings, self.accelerator.device)
-        with torch.no_grad(), self.accelerator.autocast():
-            metrics = self.task.evaluate(model, split, batches)
-        name = self.task.selection_metric.name
-        owner = f"{type(self.task).__name__}.evaluate"
-        metrics = self.of_main(require_numbers(metrics, owner))
-        if name not in metrics:
-            raise InputError(f"{owner} returned {', '.join(metrics) or 'no metric'}: expected {name} as well")
-        if math.isnan(metrics[name]):
-            raise Diverged(f"{name} on {split} became nan at step {self.state.step}")
-        return metrics
 
     def resume(self) -> bool:
         """Load the newest valid checkpoint. Return False if there is none, so that the run starts from step 0.

@@ -11,7 +11,6 @@ from mmengine.structures import InstanceData
 from torch import Tensor, nn
 from torchvision.transforms.v2 import ColorJitter
 
-from dropbench.adapters.vision.options import DetrOptions
 from dropbench.adapters.vision.qpic import load_qpic_weights
 from dropbench.harness.predictions.recorder import Recorder, shortest
 from dropbench.harness.predictions.schema import Kind
@@ -47,7 +46,6 @@ class InteractionDetection(DetectionTask, InteractionDetectionSpec):
         """Read the annotations; images are read on demand."""
         self.data = self.read_data(InteractionData)
         self.splits = self.data.splits()
-        self.num_queries = int(self.recipe.model.get("num_queries", DetrOptions.model_fields["num_queries"].default))
         excess = sum(max(0, len(image.boxes) - self.num_queries) for image in self.splits["train"].images)
         if excess:
             self.notes.append(f"training boxes beyond the first {self.num_queries} of their image, left out: {excess}")
@@ -68,6 +66,10 @@ class InteractionDetection(DetectionTask, InteractionDetectionSpec):
         info = {"img_id": index, "instances": instances}
         pixels, boxes, meta = self.images.load(path, info, training=split == "train")
         return {"images": pixels, "meta": meta, **_remaining_pairs(image, boxes)}
+
+    def num_targets(self, batch: dict[str, list[Any]]) -> tuple[float, ...]:
+        """Return the number of pairs that the model's queries can match, and that of the verbs."""
+        return (*super().num_targets(batch), float(sum(verbs.sum() for verbs in batch["verbs"])))
 
     def predict(self, model: nn.Module, batch: dict[str, list[Any]]) -> list[Pairing]:
         """Return the detected pairs of each image, in pixels of the image file."""

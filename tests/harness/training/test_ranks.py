@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import nn
 
 from dropbench.harness.runs.run_directory import RunDirectory
 from dropbench.harness.settings import Settings
 from dropbench.harness.training.engine import run_trial
 from dropbench.harness.training.trainer import Trainer
 from dropbench.harness.trials.task import Split
-from tests.ranks import run_ranks
+from tests.harness.training.ranks import run_ranks
 from tests.tasks.making import VOLO
 from tests.training import make_trial
 
@@ -27,13 +28,13 @@ def train_noting(directory: RunDirectory) -> list[Any]:
     """Train; return what this rank evaluated: metrics, buffers and the step selected so far; and the result."""
     evaluate, notes = Trainer.evaluate, list[Any]()
 
-    def noted(self: Trainer, split: Split) -> dict[str, float]:
-        metrics = evaluate(self, split)
-        buffers = [float(buffer.double().sum()) for buffer in self.eval_model().buffers()]
+    def noted(self: Trainer, model: nn.Module, split: Split, step: int) -> dict[str, float]:
+        metrics = evaluate(self, model, split, step)
+        buffers = [float(buffer.double().sum()) for buffer in model.buffers()]
         notes.append((split, metrics, buffers, self.state.selected))
         return metrics
 
-    Trainer.evaluate = noted  # type: ignore[method-assign]
+    Trainer.evaluate = noted  # type: ignore[assignment,method-assign]
     notes.append(run_trial(directory, settings_of(directory)))
     return notes
 

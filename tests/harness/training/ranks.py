@@ -22,7 +22,7 @@ def run_ranks(ranks: int, function: Callable[..., Result], *arguments: Any) -> l
 
     The first error of a rank ends the others and fails the test, so that none waits for it.
     """
-    from torch.distributed.distributed_c10d import TCPStore
+    from torch._C._distributed_c10d import TCPStore
 
     start_server()
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
