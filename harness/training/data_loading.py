@@ -35,7 +35,8 @@ class MicroBatch(NamedTuple):
 
     Attributes:
         batch: see `Task.batch`.
-        size: its number of samples, divided by the mean number of samples of the step's micro-batches.
+        size: its number of samples, divided by the mean number of samples of the step's micro-batches; 0 if the process
+            has none, so that the loss of a sample of another process stands in and counts nothing.
     """
 
     batch: Any
@@ -46,7 +47,7 @@ class StepBatches(Dataset[list[MicroBatch]]):
     """Item `step` is the batch of that optimizer step as a list of micro-batches, whatever items were taken before.
 
     Raises:
-        InputError: when an item is taken, if one of its micro-batches has fewer samples than splits and processes.
+        InputError: when an item is taken, if all of its micro-batches have fewer samples than splits.
     """
 
     def __init__(self, task: Task, seed: int, rank: int = 0, ranks: int = 1, micro_batch_splits: int = 1) -> None:
@@ -62,20 +63,32 @@ class StepBatches(Dataset[list[MicroBatch]]):
         indices = self._epoch[1][position]
         parts = self.task.micro_batches(indices, self.task.recipe.accumulate)
         mean_size = len(indices) / len(parts)
+        own = deal(parts, self.rank, self.ranks)
         if self.micro_batch_splits > 1:
-            if self.micro_batch_splits > (largest := max(map(len, parts))):
+            largest = max(len(part) for rank in range(self.ranks) for part in deal(parts, rank, self.ranks))
+            if self.micro_batch_splits > largest:
                 raise InputError(
                     f"out of memory even with micro-batches of one sample (the recipe has {largest}): use a larger GPU"
                 )
-            parts = [split for part in parts for split in cut(part, self.micro_batch_splits)]
+            own = [split for part in own for split in (cut(part, self.micro_batch_splits) if part else [part])]
         batch = []
-        for micro, part in enumerate(parts):
-            share = part[self.rank :: self.ranks]
-            if not share:
-                raise InputError(f"a micro-batch of {len(part)} samples is too small for {self.ranks} processes")
+        for micro, part in enumerate(own):
             seed_all(derive(self.seed, "data", step, micro, self.rank))
-            batch.append(MicroBatch(self.task.batch("train", share), len(share) / mean_size))
+            batch.append(MicroBatch(self.task.batch("train", part or indices[:1]), len(part) / mean_size))
         return batch
+
+
+def deal(parts: list[list[int]], rank: int, ranks: int) -> list[list[int]]:
+    """Return the micro-batches of one process: whole ones, and a share of what does not go round.
+
+    Each micro-batch of that rest is shared by as many processes as possible. A share may be empty.
+    """
+    whole = len(parts) - len(parts) % ranks
+    own = parts[rank:whole:ranks]
+    if rest := parts[whole:]:
+        which = rank % len(rest)
+        own.append(rest[which][rank // len(rest) :: len(range(which, ranks, len(rest)))])
+    return own
 
 
 class SplitBatches(Dataset[Any]):

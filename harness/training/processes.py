@@ -87,13 +87,19 @@ class Processes:
             raise Diverged(f"{name} on {split} became nan at step {step}")
         return metrics
 
-    def shares(self, batch: Sequence[MicroBatch]) -> tuple[list[tuple[float, Share]], float]:
-        """Return the loss terms and the share of each micro-batch, and the loss terms of all, over all processes."""
-        counted = [self.task.num_loss_terms(part) for part, _ in batch]
-        terms = [size if number is None else number for number, (_, size) in zip(counted, batch, strict=True)]
-        targets = map(sum, zip(*(self.task.num_targets(part) for part, _ in batch), strict=True))
-        step_terms, *step_targets = self.all_reduce_sum([sum(terms), *targets])
-        return [(number, Share(number / step_terms, tuple(step_targets))) for number in terms], step_terms
+    def shares(self, batch: Sequence[MicroBatch]) -> tuple[list[tuple[float, Share | None]], float]:
+        """Return the loss terms and the share of each micro-batch, and the loss terms of all, over all processes.
+
+        A micro-batch that stands in has neither.
+        """
+        terms, targets = list[float](), list[tuple[float, ...]]()
+        for part, size in batch:
+            number = self.task.num_loss_terms(part)
+            terms.append(size if number is None or not size else number)
+            targets.append(tuple(target if size else 0.0 for target in self.task.num_targets(part)))
+        step_terms, *sums = self.all_reduce_sum([sum(terms), *map(sum, zip(*targets, strict=True))])
+        shares = (Share(number / step_terms, tuple(sums)) if number else None for number in terms)
+        return [*zip(terms, shares, strict=True)], step_terms
 
     def of_main(self, value: Value) -> Value:
         """Return the value of the main process, so that all processes decide alike."""

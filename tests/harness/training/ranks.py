@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import multiprocessing
 import os
 import time
 import traceback
+import warnings
 from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
@@ -18,7 +20,7 @@ Result = TypeVar("Result")
 
 
 def run_ranks(ranks: int, function: Callable[..., Result], *arguments: Any) -> list[Result]:
-    """Return the results of all ranks; function, arguments and results can be pickled.
+    """Return the results of all ranks; the function is one of a module, and results can be pickled.
 
     The first error of a rank ends the others and fails the test, so that none waits for it.
     """
@@ -36,7 +38,8 @@ def run_ranks(ranks: int, function: Callable[..., Result], *arguments: Any) -> l
             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": store.port, "TORCHELASTIC_USE_AGENT_STORE": "True",
             "GLOO_SOCKET_IFNAME": "lo",
         }  # fmt: skip
-        process = context.Process(target=_run, args=(theirs, variables, function, arguments))
+        name = function.__module__, function.__name__
+        process = context.Process(target=_run, args=(theirs, variables, *name, arguments))
         process.start()
         theirs.close()
         ends[ours] = rank
@@ -67,13 +70,14 @@ def _results(ends: dict[Connection, int], ranks: int) -> list[Any]:
     return [results[rank] for rank in range(ranks)]
 
 
-def _run(end: Connection, variables: dict[str, Any], function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-    """Call the function as one rank, send its result or its traceback, and wait to be ended."""
+def _run(end: Connection, variables: dict[str, Any], module: str, function: str, arguments: tuple[Any, ...]) -> None:
+    """Call a function of a module as one rank, send its result or its traceback, and wait to be ended."""
+    warnings.simplefilter("ignore")  # the server makes them errors, also those of libraries that are imported here
     os.environ.update({name: str(value) for name, value in variables.items()})
     multiprocessing.set_start_method(None, force=True)
     message: tuple[str | None, Any]
     try:
-        message = (None, function(*arguments))
+        message = (None, getattr(importlib.import_module(module), function)(*arguments))
     except BaseException:
         message = (traceback.format_exc(), None)
     with contextlib.suppress(BrokenPipeError):

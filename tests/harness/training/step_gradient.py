@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,10 +15,10 @@ from dropbench.harness.settings import Settings
 from dropbench.harness.training.data_loading import StepBatches
 from dropbench.harness.training.trainer import Trainer
 from dropbench.harness.trials.optimization import set_rate
-from dropbench.harness.trials.task import TASKS
+from dropbench.harness.trials.task import TASKS, Task
 from dropbench.harness.trials.trial import Trial
 from dropbench.tasks.detection.base import DetectionTask
-from tests.tasks.making import DETR, LANGUAGE_MODEL, METRO, TEXTS, trial_of
+from tests.tasks.making import CPU, DETR, LANGUAGE_MODEL, METRO, TEXTS, trial_of
 
 SGD: dict[str, Any] = {"optimizer": "sgd", "momentum": 0.0, "weight_decay": 0.0, "clip_norm": 1e9, "steps": 1}
 DETECTION = {**DETR, "batch_size": 6, "augment": False, "model.frozen": False, "model.dropout": 0.0}
@@ -42,24 +43,31 @@ TRIALS: dict[str, tuple[str, str, dict[str, Any]]] = {
 """For each task: data, model, and overrides without random draws, which parts do not share."""
 
 
-def plain_trial(task: str, **overrides: Any) -> Trial:
-    """Return a trial of a task whose steps draw nothing and are plain SGD."""
+def plain_trial(task: str, settings: Settings = CPU, **overrides: Any) -> Trial:
+    """Return a trial of a task whose steps draw nothing and are plain SGD, on data in a folder of `settings` if any."""
     data, model, options = TRIALS[task]
-    return trial_of(task, data, model, {**SGD, **options, **overrides})
+    return trial_of(task, next(iter(settings.folders), data), model, {**SGD, **options, **overrides}, settings)
 
 
-def step_gradient(directory: RunDirectory, splits: int = 1, step: int = 0) -> Tensor:
-    """Return the gradient of a step of a `plain_trial` over all processes, in float64, as SGD applies it."""
-    settings = Settings(runs=directory.path.parent, device="cpu", threads=1, micro_batch_splits=splits)
+def task_in(directory: RunDirectory, settings: Settings) -> Task:
+    """Return the task of a run directory, after `setup`."""
     trial = directory.trial()
     task = TASKS.get(trial.task)(trial, settings)
     task.setup()
+    return task
+
+
+def step_gradient(directory: RunDirectory, splits: int = 1, step: int = 0, settings: Settings = CPU) -> Tensor:
+    """Return the gradient of a step of a `plain_trial` over all processes, in float64, as SGD applies it."""
+    settings = replace(settings, runs=directory.path.parent, micro_batch_splits=splits)
+    task = task_in(directory, settings)
     if isinstance(task, DetectionTask):  # of one size: parts do not share padding
         sizes = [task.batch("train", [index])["images"][0].shape for index in range(task.size("train"))]
         alike = [index for index, size in enumerate(sizes) if size == sizes[0]]
         task.epoch = lambda size, seed: iter([alike[:size]])  # type: ignore[method-assign]
+    build_model = task.build_model
+    task.build_model = lambda: build_model().double()  # type: ignore[method-assign]
     trainer = Trainer(task, directory, settings, lambda: False)
-    trainer.raw_model.double()
     trainer.raw_model.register_forward_pre_hook(lambda module, arguments: _double(arguments))
     before = parameters_to_vector(trainer.parameters).detach().clone()
     trainer.model.train()

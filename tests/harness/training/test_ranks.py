@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import gzip
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from torch import nn
 
 from dropbench.harness.runs.run_directory import RunDirectory
 from dropbench.harness.settings import Settings
+from dropbench.harness.training.data_loading import deal
 from dropbench.harness.training.engine import run_trial
 from dropbench.harness.training.trainer import Trainer
 from dropbench.harness.trials.task import Split
+from dropbench.tasks.data.locate import locate
 from tests.harness.training.ranks import run_ranks
-from tests.tasks.making import VOLO
+from tests.harness.training.step_gradient import plain_trial, step_gradient, task_in
+from tests.tasks.making import CPU, VOLO
 from tests.training import make_trial
 
 BATCH_NORM: dict[str, Any] = {"data": "cifar10-synthetic", "model": "volo-cifar", "batch_size": 12, "lr": 0.01, **VOLO}
@@ -48,3 +55,60 @@ def test_ranks_evaluate_and_select_alike(tmp_path: Path, align: str) -> None:
     first, *others = run_ranks(3, train_noting, RunDirectory.create(tmp_path, trial))
     assert len(first) > 3
     assert others == [first, first]
+
+
+def gradients(directory: RunDirectory, steps: int, settings: Settings) -> list[Any]:
+    """Return the gradient of each step over all ranks."""
+    return [step_gradient(directory, step=step, settings=settings).numpy() for step in range(steps)]
+
+
+def require_gradient_of_one(directory: RunDirectory, ranks: int, steps: int = 1, settings: Settings = CPU) -> None:
+    alone = gradients(directory, steps, settings)
+    for shared in run_ranks(ranks, gradients, directory, steps, settings):
+        for ours, whole in zip(shared, alone, strict=True):
+            assert np.linalg.norm(ours - whole) <= 1e-6 * np.linalg.norm(whole)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("task", "ranks", "options"),
+    [
+        ("object-detection", 4, {}),
+        ("interaction-detection", 4, {"accumulate": 3}),
+        ("language-modelling", 3, {"accumulate": 4}),
+        ("text-classification", 3, {"batch_size": 2}),
+    ],
+)
+def test_ranks_have_the_gradient_of_one(tmp_path: Path, task: str, ranks: int, options: dict[str, Any]) -> None:
+    """Also if ranks have fewer samples than others, or none."""
+    require_gradient_of_one(RunDirectory.create(tmp_path, plain_trial(task, **options)), ranks)
+
+
+@pytest.mark.slow
+def test_eight_ranks_translate_what_one_does(tmp_path: Path) -> None:
+    """A corpus of 6 mod 8 pairs, whose epochs end with fewer micro-batches than ranks."""
+    folder = tmp_path / "corpus"
+    shutil.copytree(locate("multi30k-synthetic").folder, folder)
+    for file in folder.glob("train.*"):
+        lines = gzip.decompress(file.read_bytes()).splitlines(keepends=True)
+        file.write_bytes(gzip.compress(b"".join(lines[:-2])))
+    settings = replace(CPU, folders={"multi30k": folder})
+    trial = plain_trial("translation", settings, accumulate=8, max_tokens=300)
+    directory = RunDirectory.create(tmp_path, trial)
+    task = task_in(directory, settings)
+    parts = [task.micro_batches(batch, 8) for batch in task.epoch(0, task.epoch_seed(0))]
+    assert task.size("train") % 8 == 6
+    assert [len(step) for step in parts] == [8, 8, 3]
+    assert [*map(len, deal(parts[0], 3, 8))] == [len(parts[0][3])]
+    require_gradient_of_one(directory, 8, len(parts), settings)
+
+
+def test_micro_batches_are_dealt_whole_and_the_rest_is_shared() -> None:
+    parts = [[*range(start, start + 4)] for start in range(0, 20, 4)]
+    assert [deal(parts, rank, 2) for rank in (0, 1)] == [
+        [parts[0], parts[2], [16, 18]],
+        [parts[1], parts[3], [17, 19]],
+    ]
+    assert [deal(parts[:2], rank, 5) for rank in range(5)] == [[[0, 3]], [[4, 6]], [[1]], [[5, 7]], [[2]]]
+    assert deal([[7]], 1, 3) == [[]]
+    assert deal(parts, 0, 1) == parts
