@@ -103,11 +103,12 @@ class Trainer(Processes):
             if state.step % self.evaluate_every == 0 or state.step == end:
                 self.evaluate_and_select()
                 self.model.train()
-            if self.any_rank(self.stop()):
+            due = time.monotonic() - self.saved_at > self.settings.checkpoint_seconds
+            stopping, saving = self.all_reduce_sum([float(self.stop()), float(due)])
+            if stopping or saving:
                 self.save()
+            if stopping:
                 raise Interrupted(f"stopped at step {state.step} of {self.last_step}")
-            if self.any_rank(time.monotonic() - self.saved_at > self.settings.checkpoint_seconds):
-                self.save()
         self.save()
 
     def rate(self) -> float:
@@ -174,7 +175,8 @@ class Trainer(Processes):
 
     def mean_loss(self) -> float:
         """Return the mean loss since the last train event over all processes; only here the host waits for the loss."""
-        total = float(self.accelerator.reduce(self.loss_sum, "mean"))
+        self.loss_sum.copy_(self.accelerator.reduce(self.loss_sum, "mean"))  # a checkpoint has that of all processes
+        total = float(self.loss_sum)
         if not math.isfinite(total):
             raise Diverged(f"the loss became {total} at or before step {self.state.step}")
         return total / max(1, self.state.loss_steps)

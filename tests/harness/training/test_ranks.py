@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from torch import nn
 
+from dropbench.harness.errors import Interrupted
 from dropbench.harness.runs.run_directory import RunDirectory
 from dropbench.harness.settings import Settings
 from dropbench.harness.training.data_loading import deal
@@ -21,8 +22,9 @@ from dropbench.harness.trials.task import Split
 from dropbench.tasks.data.locate import locate
 from tests.harness.training.ranks import run_ranks
 from tests.harness.training.step_gradient import plain_trial, step_gradient, task_in
+from tests.harness.training.test_regularization import VISION
 from tests.tasks.making import CPU, VOLO
-from tests.training import make_trial
+from tests.training import after, make_trial
 
 BATCH_NORM: dict[str, Any] = {"data": "cifar10-synthetic", "model": "volo-cifar", "batch_size": 12, "lr": 0.01, **VOLO}
 
@@ -112,3 +114,18 @@ def test_micro_batches_are_dealt_whole_and_the_rest_is_shared() -> None:
     assert [deal(parts[:2], rank, 5) for rank in range(5)] == [[[0, 3]], [[4, 6]], [[1]], [[5, 7]], [[2]]]
     assert deal([[7]], 1, 3) == [[]]
     assert deal(parts, 0, 1) == parts
+
+
+def train_losses(whole: RunDirectory, parts: RunDirectory, calls: int) -> list[float]:
+    """Return the train loss of a trial that is not stopped, and of one that stops at the given call and resumes."""
+    with pytest.raises(Interrupted):
+        run_trial(parts, settings_of(parts), after(calls))
+    return [run_trial(directory, settings_of(directory))["metrics"]["train/loss"] for directory in (whole, parts)]
+
+
+@pytest.mark.slow
+def test_the_train_loss_after_a_resume_is_that_of_all_ranks(tmp_path: Path) -> None:
+    trial = make_trial(steps=200, evaluate_every=200, **{**VISION, "batch_size": 4})
+    directories = [RunDirectory.create(tmp_path / name, trial) for name in ("whole", "parts")]
+    for whole, parts in run_ranks(2, train_losses, *directories, 199):  # it is logged every second step
+        assert parts == pytest.approx(whole, rel=1e-12)
