@@ -6,7 +6,7 @@ import math
 import os
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -104,6 +104,19 @@ class SplitBatches(Dataset[Any]):
 
     def __getitem__(self, number: int) -> Any:
         return self.task.batch(self.split, self.parts[number])
+
+
+class LoadedBatches(Iterable[Any]):
+    """The batches of a split on a device. Each iteration, over all or over a slice, loads them anew."""
+
+    def __init__(self, batches: SplitBatches, settings: Settings, device: torch.device) -> None:
+        self.batches, self.settings, self.device = batches, settings, device
+
+    def __iter__(self) -> Iterator[Any]:
+        return self[:]
+
+    def __getitem__(self, which: slice) -> Iterator[Any]:
+        return prefetch(self.batches, range(len(self.batches))[which], self.settings, self.device)
 
 
 def prefetch(batches: Dataset[Any], keys: Sequence[int], settings: Settings, device: torch.device) -> Iterator[Any]:

@@ -85,15 +85,14 @@ def evaluate_selected(trainer: Trainer) -> dict[str, Any]:
     recorders: dict[Split, Recorder] = {}
     with monte_carlo(model, trainer.mc_samples):
         for split in FINAL_SPLITS:
-            if trainer.accelerator.is_main_process:  # every process evaluates all samples
-                task.recorder = recorders[split] = Recorder()
+            task.recorder = recorders[split] = Recorder()
             splits[split] = trainer.evaluate(model, split, state.step)
         seed_all(derive(trainer.seed, "summary", state.step))
         with torch.no_grad(), trainer.accelerator.autocast():
             summary = require_numbers(task.summary(model), f"{type(task).__name__}.summary")
         splits["test"] |= trainer.of_main(summary)
     task.recorder = None
-    for split, recorder in recorders.items():
+    for split, recorder in recorders.items() if trainer.accelerator.is_main_process else ():
         parts = SplitBatches(task, split, trainer.settings.micro_batch_splits).parts
         keep_predictions(trainer.directory, task, split, recorder, [index for part in parts for index in part])
     metrics = {str(MetricName(split, name)): value for split in splits for name, value in splits[split].items()}

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from itertools import zip_longest
 from typing import Any, TypeVar
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import broadcast, broadcast_object_list
+from accelerate.utils import broadcast, broadcast_object_list, gather_object
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from dropbench.harness.errors import Diverged, InputError
+from dropbench.harness.predictions.recorder import Recorder
+from dropbench.harness.predictions.schema import Row
 from dropbench.harness.runs.run_directory import RunDirectory
-from dropbench.harness.seeding import derive, seed_all, shared_draws
+from dropbench.harness.seeding import derive, has_drawn, seed_all, shared_draws
 from dropbench.harness.settings import Settings
-from dropbench.harness.training.data_loading import MicroBatch, SplitBatches, prefetch
+from dropbench.harness.training.data_loading import LoadedBatches, MicroBatch, SplitBatches
 from dropbench.harness.training.tracking import Tracking
 from dropbench.harness.trials.metric import require_numbers
 from dropbench.harness.trials.optimization import Share
@@ -75,7 +79,7 @@ class Processes:
         model.eval()
         seed_all(derive(self.seed, "evaluate", step))  # some models draw here too
         parts = SplitBatches(self.task, split, self.settings.micro_batch_splits)
-        batches = prefetch(parts, range(len(parts)), self.settings, self.accelerator.device)
+        batches = LoadedBatches(parts, self.settings, self.accelerator.device)
         with torch.no_grad(), self.accelerator.autocast():
             metrics = self.task.evaluate(model, split, batches)
         name = self.task.selection_metric.name
@@ -86,6 +90,35 @@ class Processes:
         if math.isnan(metrics[name]):
             raise Diverged(f"{name} on {split} became nan at step {step}")
         return metrics
+
+    def map_batches(self, function: Callable[[Any], Any], batches: LoadedBatches | Sequence[Any]) -> Iterable[Any]:
+        """Share the batches of an evaluation among the processes; see `Task.map_batches`.
+
+        If a model draws, each process evaluates all batches, because a draw depends on those before.
+        """
+        if self.alone:
+            return map(function, batches)
+        recorder, state = self.task.recorder or Recorder(), torch.get_rng_state()
+        rows_before, recorder.rows = recorder.rows, []
+        own, error = list[tuple[Any, list[Row]]](), ""
+        try:
+            for batch in batches[self.accelerator.process_index :: self.accelerator.num_processes]:
+                own.append((tree_map_only(Tensor, Tensor.cpu, function(batch)), recorder.rows))
+                recorder.rows = []
+        except InputError as raised:  # such as a damaged file, which one process alone reads
+            error = str(raised)
+        recorder.rows = rows_before
+        drew = has_drawn(self.accelerator.device) or not torch.equal(state, torch.get_rng_state())
+        shares = gather_object([(own, error, drew)])
+        if error := next((message for _, message, _ in shares if message), ""):
+            raise InputError(error)
+        if any(drew for _, _, drew in shares):
+            torch.set_rng_state(state)
+            return map(function, batches)
+        ordered = [each for turn in zip_longest(*(own for own, _, _ in shares)) for each in turn if each is not None]
+        for _, rows in ordered:
+            recorder.rows.extend(rows)
+        return [result for result, _ in ordered]
 
     def shares(self, batch: Sequence[MicroBatch]) -> tuple[list[tuple[float, Share | None]], float]:
         """Return the loss terms and the share of each micro-batch, and the loss terms of all, over all processes.

@@ -45,6 +45,7 @@ class Trainer(Processes):
         )
         self.tracking = tracking.Tracking(self.accelerator, trial, directory, self.log)
         self.task, self.recipe, self.directory, self.settings, self.stop = task, recipe, directory, settings, stop
+        task.map_batches = self.map_batches
         self.seed = task.seed_of("masks")
         self.checkpoints = directory.path / "checkpoint"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -94,6 +94,8 @@ class Task(ABC):
         notes: facts for readers of the results, such as how the data were split or truncated. `setup` sets them; they
             are in the log and in ``environment.json``.
         recorder: takes the predictions of the final evaluation, see `example_id`; None in every other evaluation.
+        map_batches: yields a function's result for each batch of an evaluation, in order, as `map` does. Processes that
+            train together share the work: each gets the results of all, on the CPU, and the rows of all in `recorder`.
         share: that of the micro-batch whose loss the trainer computes; None if the batch is whole.
 
     The worker creates instances. Only `setup`, which reads the data, may be slow.
@@ -104,6 +106,7 @@ class Task(ABC):
     metrics: ClassVar[tuple[Metric, ...]]
     result_version: ClassVar[int] = 1
     recorder: Recorder | None = None
+    map_batches: Callable[[Callable[[Any], Any], Any], Iterable[Any]] = map
     share: Share | None = None
 
     def __init__(self, trial: Trial, settings: Settings) -> None:
@@ -213,7 +216,10 @@ class Task(ABC):
 
     @abstractmethod
     def evaluate(self, model: nn.Module, split: Split, batches: Iterable[Any]) -> dict[str, float]:
-        """Return the metrics of a split, by the names in `metrics`; the model is in eval mode, without gradients."""
+        """Return the metrics of a split, by the names in `metrics`; the model is in eval mode, without gradients.
+
+        It takes the batches by `map_batches`; in a loop over them, each process would evaluate all.
+        """
 
     def summary(self, model: nn.Module) -> dict[str, float]:
         """Return metrics that are measured once per run, on the selected weights; the model is as in `evaluate`.

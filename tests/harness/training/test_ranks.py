@@ -10,18 +10,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from torch import nn
 
 from dropbench.harness.errors import Interrupted
+from dropbench.harness.predictions.recorder import Recorder
 from dropbench.harness.runs.run_directory import RunDirectory
 from dropbench.harness.settings import Settings
 from dropbench.harness.training.data_loading import deal
-from dropbench.harness.training.engine import run_trial
+from dropbench.harness.training.engine import FINAL_SPLITS, run_trial
+from dropbench.harness.training.regularization import monte_carlo
 from dropbench.harness.training.trainer import Trainer
 from dropbench.harness.trials.task import Split
 from dropbench.tasks.data.locate import locate
 from tests.harness.training.ranks import run_ranks
-from tests.harness.training.step_gradient import plain_trial, step_gradient, task_in
+from tests.harness.training.step_gradient import TRIALS, plain_trial, step_gradient, task_in
 from tests.harness.training.test_regularization import VISION
 from tests.tasks.making import CPU, VOLO
 from tests.training import after, make_trial
@@ -129,3 +132,43 @@ def test_the_train_loss_after_a_resume_is_that_of_all_ranks(tmp_path: Path) -> N
     directories = [RunDirectory.create(tmp_path / name, trial) for name in ("whole", "parts")]
     for whole, parts in run_ranks(2, train_losses, *directories, 199):  # it is logged every second step
         assert parts == pytest.approx(whole, rel=1e-12)
+
+
+def evaluations(directories: list[RunDirectory]) -> list[Any]:
+    """Return the metrics and the recorded rows of each untrained trial, and how many batches this rank evaluated."""
+    results: list[Any] = []
+    for directory in directories:
+        task, calls = task_in(directory, CPU), [0]
+        trainer = Trainer(task, directory, settings_of(directory), lambda: False)
+        model = trainer.eval_model()
+        counter = model.register_forward_hook(lambda *_, calls=calls: calls.__setitem__(0, calls[0] + 1))
+        recorder = Recorder()
+        with monte_carlo(model, trainer.mc_samples):
+            for split in FINAL_SPLITS:
+                task.recorder = recorder = Recorder()
+                metrics = trainer.evaluate(model, split, 0)
+                results.append((metrics, recorder.rows, calls[0]))
+        counter.remove()
+        with torch.no_grad():
+            results.append((task.summary(model), recorder.rows, 0))
+    return results
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_ranks_share_an_evaluation_and_have_the_metrics_of_one(tmp_path: Path, ranks: int) -> None:
+    uneven: dict[str, Any] = {"image-classification": {"batch_size": 7}, "translation": {"beam": 2, "max_len_b": 10}}
+    trials = [plain_trial(task, **uneven.get(task, {})) for task in TRIALS]
+    trials.append(make_trial("dropkey:ratio=0.3", align="monte-carlo-2", steps=1, **VISION))
+    directories = [RunDirectory.create(tmp_path, trial) for trial in trials]
+    alone = evaluations(directories)
+    shared = run_ranks(ranks, evaluations, directories)
+    for number, (metrics, rows, calls) in enumerate(alone):
+        drawing = number >= 3 * len(TRIALS)
+        assert rows or number % 3 == 2
+        for results in shared:
+            assert results[number][0] == pytest.approx(metrics, rel=1e-12, abs=0)
+            assert results[number][1] == rows
+        if not drawing:
+            assert sum(results[number][2] for results in shared) == calls
+            assert max(results[number][2] for results in shared) <= calls // ranks + 2
