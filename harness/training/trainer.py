@@ -183,22 +183,27 @@ class Trainer(Processes):
         return total / max(1, self.state.loss_steps)
 
     def evaluate_and_select(self) -> None:
-        """Evaluate on dev; select the weights if they are the best so far by the selection metric."""
-        state, metric = self.state, self.task.selection_metric
+        """Evaluate on dev; select the weights if they are the best so far by the selection metric.
+
+        Recipes that take the last weights need no evaluation before the end, and get one only if they say how often.
+        """
+        state, recipe, metric = self.state, self.recipe, self.task.selection_metric
         self.share_buffers(self.raw_model)
         if self.average is not None:
             self.share_buffers(self.average)
-        metrics = self.evaluate(self.eval_model(), "dev", state.step)
-        self.event("evaluate", **self.phase_field(), step=state.step, split="dev", metrics=metrics)
-        value = metrics[metric.name]
-        if state.best is None or metric.score(value) > metric.score(state.best):
-            state.best, state.worse = value, 0
-        else:
-            state.worse += 1
-        if state.worse == 0 or self.recipe.average_last is not None:
+        line = f"step {state.step}/{self.last_step}  loss {state.train_loss:.4f}"
+        if recipe.average_last is None or recipe.patience is not None or recipe.evaluate_every is not None:
+            metrics = self.evaluate(self.eval_model(), "dev", state.step)
+            self.event("evaluate", **self.phase_field(), step=state.step, split="dev", metrics=metrics)
+            value = metrics[metric.name]
+            if state.best is None or metric.score(value) > metric.score(state.best):
+                state.best, state.worse = value, 0
+            else:
+                state.worse += 1
+            line += f"  dev {metric.name} {value:.4f}"
+        if state.worse == 0 or recipe.average_last is not None:
             self.weights.select(state, self.eval_model().state_dict())
-        loss = f"{state.train_loss:.4f}"
-        self.log(f"step {state.step}/{self.last_step}  loss {loss}  dev {metric.name} {value:.4f}")
+        self.log(line)
 
     def resume(self) -> bool:
         """Load the newest valid checkpoint. Return False if there is none, so that the run starts from step 0.
