@@ -55,16 +55,21 @@ class Classifier(PresetTask):
 
     def evaluate(self, model: nn.Module, split: Split, batches: Iterable[Any]) -> dict[str, float]:
         """Return the share of correct predictions, in percent, as accuracy or else the task's first metric."""
-        correct: float = 0
-        total = 0
         metric = ACCURACY if ACCURACY in self.metrics else self.metrics[0]
-        for inputs, labels in batches:
+
+        def score(batch: Any) -> tuple[float, int]:
+            inputs, labels = batch
             logits = self.logits(model, inputs)
             scores = self.correct(logits, labels)
-            correct += scores.sum().item()
-            total += len(labels)
             if self.recorder is not None:
                 record_classes(self.recorder, metric.name, self.classes, logits, labels, scores)
+            return scores.sum().item(), len(labels)
+
+        correct: float = 0
+        total = 0
+        for number, size in self.map_batches(score, batches):
+            correct += number
+            total += size
         return {metric.name: 100.0 * (correct / total)}
 
 

@@ -73,7 +73,7 @@ def run(
     Raises:
         subprocess.TimeoutExpired: the command was killed.
     """
-    if _read_early(env) != _start_server():
+    if _read_early(env) != start_server():
         return _run_process(arguments, cwd, env, module, timeout)
     with TemporaryDirectory() as folder:
         streams = [f"{folder}/out", f"{folder}/err"]
@@ -116,7 +116,7 @@ def _read_early(env: Mapping[str, str]) -> dict[str, str]:
 
 
 @functools.cache
-def _start_server() -> dict[str, str]:
+def start_server() -> dict[str, str]:
     """Start the server, with warnings as errors; return the variables that its libraries may have read."""
     preloaded = [*LIBRARIES, *(f"dropbench.{module}" for module in OURS)]
     multiprocessing.get_context("forkserver").set_forkserver_preload(preloaded)

@@ -13,16 +13,18 @@ from typing import Any
 
 import mmdet
 import torch
+from mmdet.models.dense_heads import DETRHead
 from mmdet.registry import MODELS
+from mmdet.structures.bbox import bbox_cxcywh_to_xyxy
 from mmengine.config import Config
 from mmengine.logging import MMLogger
 from mmengine.registry import DefaultScope
-from torch import nn
+from torch import Tensor, nn
 
 from dropbench.adapters.vision.options import DetrOptions
 from dropbench.adapters.weights import detector_checkpoint, load_state, read_state, use_own_classifier
 from dropbench.harness.errors import InputError
-from dropbench.harness.trials.optimization import BACKBONE
+from dropbench.harness.trials.optimization import BACKBONE, Share
 from dropbench.harness.validation import model_options
 
 CONFIG = Path(mmdet.__file__).parent / ".mim" / "configs" / "detr" / "detr_r50_8xb2-150e_coco.py"
@@ -48,6 +50,34 @@ ORIGINAL_NAMES = {
 their replacements in mmdet's names."""
 UNUSED_IDS = (0, 12, 26, 29, 30, 45, 66, 68, 69, 71, 83)
 """Of COCO's category ids 0 to 90, those without a category; the authors' classifier has outputs for them, too."""
+
+
+class WholeBatchHead(DETRHead):  # type: ignore[misc]
+    """mmdet's head of DETR, whose losses are divided by counts of the whole batch of an optimizer step.
+
+    The batch may be a part of it, with a `Share` in the metadata of its images, whose targets are the true boxes that
+    queries can match. mmdet divides by the counts of the part, and some of them by means over processes.
+    """
+
+    def loss_by_feat_single(
+        self, cls_scores: Tensor, bbox_preds: Tensor, batch_gt_instances: Any, batch_img_metas: Any
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the losses of classes, boxes (L1) and boxes (GIoU) of one decoder layer."""
+        targets = self.get_targets([*cls_scores], [*bbox_preds], batch_gt_instances, batch_img_metas)
+        labels, label_weights, boxes, box_weights = (torch.cat(parts) for parts in targets[:4])
+        share: Share = batch_img_metas[0].get("share") or Share(1.0, (targets[4],))
+        queries, (positives,) = sum(targets[4:]) / share.weight, share.targets
+        num_classes = max(positives + (queries - positives) * self.bg_cls_weight, 1) * share.weight
+        num_boxes = max(positives, 1) * share.weight
+        sides = bbox_preds.new_tensor([meta["img_shape"][1::-1] * 2 for meta in batch_img_metas])
+        scale = sides.repeat_interleave(bbox_preds.shape[1], dim=0)
+        predicted = bbox_preds.flatten(0, 1)
+        corners, true_corners = (bbox_cxcywh_to_xyxy(part) * scale for part in (predicted, boxes))
+        return (
+            self.loss_cls(cls_scores.flatten(0, 1), labels, label_weights, avg_factor=num_classes),
+            self.loss_bbox(predicted, boxes, box_weights, avg_factor=num_boxes),
+            self.loss_iou(corners, true_corners, box_weights, avg_factor=num_boxes),
+        )
 
 
 @lru_cache
@@ -109,6 +139,7 @@ def build_detr(name: str, options: Mapping[str, Any], *, classes: int) -> nn.Mod
                 )
     with in_mmdet():
         model: nn.Module = MODELS.build(config)
+        model.bbox_head.__class__ = WholeBatchHead  # mmdet weights "no object" in `DETRHead` itself alone
         if not next(model.parameters()).is_meta:  # mmengine computes means of the weights, which meta tensors lack
             model.init_weights()  # type: ignore[operator]
     return model
@@ -143,7 +174,7 @@ def read_detector(path: Path) -> dict[str, torch.Tensor]:
     return converted
 
 
-def load_detector_state(model: nn.Module, state: dict[str, torch.Tensor], path: Path) -> str:
+def load_detector_state(model: nn.Module, state: dict[str, Tensor], path: Path) -> str:
     """Load the tensors of a detector or of torchvision's ResNet; result and errors as in `load_detr_weights`."""
     backbone = "conv1.weight" in state
     if backbone:

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple, cast
 
 import torch
 from mmdet.structures import DetDataSample
-from mmdet.utils import reduce_mean
 from mmengine.structures import InstanceData
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
@@ -18,6 +17,7 @@ from torchvision.ops import box_convert, generalized_box_iou, generalized_box_io
 
 from dropbench.adapters.vision.detr import build_detr, load_detector_state, read_detector
 from dropbench.adapters.vision.options import DetrOptions, QpicOptions
+from dropbench.harness.trials.optimization import Share
 from dropbench.harness.validation import model_options
 
 NO_OBJECT_WEIGHT = 0.1
@@ -76,11 +76,12 @@ class PairHead(nn.Module):
         return PairOutputs(self.object_class(hidden_states), self.verb_class(hidden_states), *boxes)
 
     def loss(self, hidden_states: Tensor, batch_data_samples: Sequence[DetDataSample]) -> dict[str, Tensor]:
-        """Return each weighted loss of every decoder layer."""
+        """Return each weighted loss of every decoder layer; the metadata of an image may have a `Share`."""
         truths = [true_pairs(sample) for sample in batch_data_samples]
+        share = batch_data_samples[0].metainfo.get("share")
         losses = {}
         for layer, outputs in enumerate(zip(*self(hidden_states), strict=True)):
-            values = pair_losses(PairOutputs(*outputs), truths, self.verb_loss)
+            values = pair_losses(PairOutputs(*outputs), truths, self.verb_loss, share)
             losses.update({f"d{layer}.loss_{name}": LOSS_WEIGHTS[name] * value for name, value in values.items()})
         return losses
 
@@ -136,8 +137,14 @@ def match(outputs: PairOutputs, truths: Sequence[Pairs]) -> Matches:
     return matches
 
 
-def pair_losses(outputs: PairOutputs, truths: Sequence[Pairs], verb_loss: str) -> dict[str, Tensor]:
-    """Return the unweighted losses of one decoder layer, by the names of `LOSS_WEIGHTS`."""
+def pair_losses(
+    outputs: PairOutputs, truths: Sequence[Pairs], verb_loss: str, share: Share | None = None
+) -> dict[str, Tensor]:
+    """Return the unweighted losses of one decoder layer, by the names of `LOSS_WEIGHTS`.
+
+    They are divided by numbers of pairs and verbs as in the authors' code, but by those of the whole batch if this is a
+    part of it. The authors' processes divide most losses by their own numbers.
+    """
     matches = match(outputs, truths)
     images = torch.cat([torch.full_like(rows, image) for image, (rows, _) in enumerate(matches)])
     queries = torch.cat([rows for rows, _ in matches])
@@ -149,28 +156,34 @@ def pair_losses(outputs: PairOutputs, truths: Sequence[Pairs], verb_loss: str) -
     verbs[images, queries] = target.verbs.to(verbs)
     weight = torch.ones_like(outputs.objects[0, 0])
     weight[-1] = NO_OBJECT_WEIGHT
-    # As in the authors' code, only the losses of subjects are normalized by the mean number of pairs of all processes.
-    num_pairs = reduce_mean(outputs.objects.new_tensor([sum(len(truth.labels) for truth in truths)])).clamp(min=1)
-    num_objects = len(queries) + EPS
+    whole = share or Share(1.0, (len(queries), float(target.verbs.sum())))
+    num_pairs, num_verbs = whole.targets
+    num_subjects, num_objects = max(num_pairs, 1) * whole.weight, (num_pairs + EPS) * whole.weight
+    # The cross entropy is a mean weighted by class, over all queries of the batch.
+    class_weights = [
+        NO_OBJECT_WEIGHT * classes.numel() * share_of_batch + (1 - NO_OBJECT_WEIGHT) * pairs
+        for share_of_batch, pairs in ((1.0, len(queries)), (1.0 / whole.weight, num_pairs))
+    ]
+    of_whole = class_weights[0] / (class_weights[1] * whole.weight)
     subjects, objects = outputs.subject_boxes[images, queries], outputs.object_boxes[images, queries]
     return {
-        "object": functional.cross_entropy(outputs.objects.transpose(1, 2), classes, weight),
-        "verb": _verb_loss(outputs.verbs, verbs, verb_loss),
-        "subject_l1": (subjects - target.subject_boxes).abs().sum() / num_pairs[0],
+        "object": functional.cross_entropy(outputs.objects.transpose(1, 2), classes, weight) * of_whole,
+        "verb": _verb_loss(outputs.verbs, verbs, verb_loss, max(num_verbs, 1) * whole.weight),
+        "subject_l1": (subjects - target.subject_boxes).abs().sum() / num_subjects,
         "object_l1": (objects - target.object_boxes).abs().sum() / num_objects,
-        "subject_giou": _giou_loss(subjects, target.subject_boxes) / num_pairs[0],
+        "subject_giou": _giou_loss(subjects, target.subject_boxes) / num_subjects,
         "object_giou": _giou_loss(objects, target.object_boxes) / num_objects,
     }
 
 
-def _verb_loss(logits: Tensor, verbs: Tensor, kind: str) -> Tensor:
-    """Return CornerNet's focal loss divided by the number of positives, or the mean binary cross entropy."""
+def _verb_loss(logits: Tensor, verbs: Tensor, kind: str, num_verbs: float) -> Tensor:
+    """Return CornerNet's focal loss divided by the number of verbs, or the mean binary cross entropy."""
     if kind == "bce":
         return functional.binary_cross_entropy_with_logits(logits, verbs)
     # The logarithm of the sigmoid stays finite for probabilities that round to 0 or 1.
     positive = functional.logsigmoid(logits) * (-logits).sigmoid() ** 2 * verbs
     negative = functional.logsigmoid(-logits) * logits.sigmoid() ** 2 * (1 - verbs)
-    return -(positive.sum() + negative.sum()) / verbs.sum().clamp(min=1)
+    return -(positive.sum() + negative.sum()) / num_verbs
 
 
 def _giou_loss(predicted: Tensor, true: Tensor) -> Tensor:

@@ -120,7 +120,7 @@ class Bare:
         """Do some more steps."""
         self.model.train()
         for step in islice(self.at, self.steps):
-            for part in self.batches[step]:
+            for part, _ in self.batches[step]:
                 loss = self.task.loss(self.model, part)
                 loss.backward()
             if self.task.recipe.clip_norm is not None:
@@ -175,7 +175,7 @@ class Trained:
                 return index
 
         def collate(numbers: list[int]) -> dict[str, Any]:
-            return {"batch": task.batch("train", numbers) if own_batches else batches[next(at)][0]}
+            return {"batch": task.batch("train", numbers) if own_batches else batches[next(at)][0].batch}
 
         class Turns(TrainerCallback):
             def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:

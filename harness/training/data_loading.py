@@ -6,11 +6,11 @@ import math
 import os
 import signal
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import torch
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 from torch.utils.data import DataLoader, Dataset, default_convert
 
 from dropbench.harness.errors import InputError
@@ -30,11 +30,24 @@ SHARED_MEMORY = "/dev/shm"
 """Prefetched batches are in shared memory. A container may have as little as 64 MiB of it."""
 
 
-class StepBatches(Dataset[list[Any]]):
+class MicroBatch(NamedTuple):
+    """A micro-batch of one process.
+
+    Attributes:
+        batch: see `Task.batch`.
+        size: its number of samples, divided by the mean number of samples of the step's micro-batches; 0 if the process
+            has none, so that the loss of a sample of another process stands in and counts nothing.
+    """
+
+    batch: Any
+    size: float
+
+
+class StepBatches(Dataset[list[MicroBatch]]):
     """Item `step` is the batch of that optimizer step as a list of micro-batches, whatever items were taken before.
 
     Raises:
-        InputError: when an item is taken, if one of its micro-batches has fewer samples than splits and processes.
+        InputError: when an item is taken, if all of its micro-batches have fewer samples than splits.
     """
 
     def __init__(self, task: Task, seed: int, rank: int = 0, ranks: int = 1, micro_batch_splits: int = 1) -> None:
@@ -43,26 +56,39 @@ class StepBatches(Dataset[list[Any]]):
         self.size = task.recipe.batch_size
         self._epoch: tuple[int, list[list[int]]] = (-1, [])
 
-    def __getitem__(self, step: int) -> list[Any]:
+    def __getitem__(self, step: int) -> list[MicroBatch]:
         epoch, position = divmod(step, self.task.steps_per_epoch(self.size))
         if self._epoch[0] != epoch:
             self._epoch = (epoch, list(self.task.epoch(self.size, self.task.epoch_seed(epoch))))
         indices = self._epoch[1][position]
         parts = self.task.micro_batches(indices, self.task.recipe.accumulate)
+        mean_size = len(indices) / len(parts)
+        own = deal(parts, self.rank, self.ranks)
         if self.micro_batch_splits > 1:
-            if self.micro_batch_splits > (largest := max(map(len, parts))):
+            largest = max(len(part) for rank in range(self.ranks) for part in deal(parts, rank, self.ranks))
+            if self.micro_batch_splits > largest:
                 raise InputError(
                     f"out of memory even with micro-batches of one sample (the recipe has {largest}): use a larger GPU"
                 )
-            parts = [split for part in parts for split in cut(part, self.micro_batch_splits)]
+            own = [split for part in own for split in (cut(part, self.micro_batch_splits) if part else [part])]
         batch = []
-        for micro, part in enumerate(parts):
-            share = part[self.rank :: self.ranks]
-            if not share:
-                raise InputError(f"a micro-batch of {len(part)} samples is too small for {self.ranks} processes")
+        for micro, part in enumerate(own):
             seed_all(derive(self.seed, "data", step, micro, self.rank))
-            batch.append(self.task.batch("train", share))
+            batch.append(MicroBatch(self.task.batch("train", part or indices[:1]), len(part) / mean_size))
         return batch
+
+
+def deal(parts: list[list[int]], rank: int, ranks: int) -> list[list[int]]:
+    """Return the micro-batches of one process: whole ones, and a share of what does not go round.
+
+    Each micro-batch of that rest is shared by as many processes as possible. A share may be empty.
+    """
+    whole = len(parts) - len(parts) % ranks
+    own = parts[rank:whole:ranks]
+    if rest := parts[whole:]:
+        which = rank % len(rest)
+        own.append(rest[which][rank // len(rest) :: len(range(which, ranks, len(rest)))])
+    return own
 
 
 class SplitBatches(Dataset[Any]):
@@ -78,6 +104,19 @@ class SplitBatches(Dataset[Any]):
 
     def __getitem__(self, number: int) -> Any:
         return self.task.batch(self.split, self.parts[number])
+
+
+class LoadedBatches(Iterable[Any]):
+    """The batches of a split on a device. Each iteration, over all or over a slice, loads them anew."""
+
+    def __init__(self, batches: SplitBatches, settings: Settings, device: torch.device) -> None:
+        self.batches, self.settings, self.device = batches, settings, device
+
+    def __iter__(self) -> Iterator[Any]:
+        return self[:]
+
+    def __getitem__(self, which: slice) -> Iterator[Any]:
+        return prefetch(self.batches, range(len(self.batches))[which], self.settings, self.device)
 
 
 def prefetch(batches: Dataset[Any], keys: Sequence[int], settings: Settings, device: torch.device) -> Iterator[Any]:
@@ -164,3 +203,18 @@ def _ignore_first_sigterm(worker: int) -> None:
 def to_device(batch: Any, device: torch.device) -> Any:
     """Return a nest of tuples, lists and dicts with its tensors on the device."""
     return tree_map_only(torch.Tensor, lambda tensor: tensor.to(device, non_blocking=True), batch)
+
+
+def repeat_batch(batch: Any, number: int) -> Any:
+    """Return a batch that contains the samples of another one several times, in the same order each time.
+
+    Tensors are repeated along the first axis. Numbers, such as a count of tokens, are multiplied.
+    """
+
+    def repeat(leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor) and leaf.dim():
+            return torch.cat([leaf] * number)
+        is_number = isinstance(leaf, torch.Tensor | int | float) and not isinstance(leaf, bool)
+        return leaf * number if is_number else leaf
+
+    return tree_map(repeat, batch)

@@ -77,7 +77,7 @@ def _first_batch(trainer: Trainer) -> Any:
     """Return the first micro-batch of a run, on its device."""
     ranks = trainer.accelerator.process_index, trainer.accelerator.num_processes
     batches = StepBatches(trainer.task, trainer.task.seed_of("order"), *ranks, trainer.settings.micro_batch_splits)
-    return to_device(batches[0][0], trainer.accelerator.device)
+    return to_device(batches[0][0].batch, trainer.accelerator.device)
 
 
 def require_effect(trainer: Trainer) -> None:

@@ -93,12 +93,11 @@ def evaluate_selected(trainer: Trainer) -> dict[str, Any]:
     recorders: dict[Split, Recorder] = {}
     with monte_carlo(model, trainer.mc_samples):
         for split in FINAL_SPLITS:
-            if trainer.accelerator.is_main_process:  # every process evaluates all samples
-                task.recorder = recorders[split] = Recorder()
-            splits[split] = _recorded(trainer, split, partial(trainer.evaluate, split))
+            task.recorder = recorders[split] = Recorder()
+            splits[split] = _recorded(trainer, split, partial(trainer.evaluate, model, split, state.step))
         splits["test"] |= _recorded(trainer, "test", partial(_summarize, trainer, model))
     task.recorder = None
-    for split, recorder in recorders.items():
+    for split, recorder in recorders.items() if trainer.accelerator.is_main_process else ():
         parts = SplitBatches(task, split, trainer.settings.micro_batch_splits).parts
         order = [index for part in parts for index in part]
         try:
@@ -124,7 +123,8 @@ def note_code(trainer: Trainer) -> None:
 def _summarize(trainer: Trainer, model: nn.Module) -> dict[str, float]:
     seed_all(derive(trainer.seed, "summary", trainer.state.step))
     with torch.no_grad(), trainer.accelerator.autocast():
-        return require_numbers(trainer.task.summary(model), f"{type(trainer.task).__name__}.summary")
+        summary = require_numbers(trainer.task.summary(model), f"{type(trainer.task).__name__}.summary")
+    return trainer.of_main(summary)
 
 
 def _recorded(trainer: Trainer, split: Split, measure: Callable[[], dict[str, float]]) -> dict[str, float]:

@@ -13,6 +13,7 @@ from dropbench.harness.models.regularize import DEFAULT_KINDS, Report, bind
 from dropbench.harness.models.sites import set_on_sites, sites
 from dropbench.harness.regularizers.base import Regularizer, Site
 from dropbench.harness.regularizers.passes import Passes, loss_of_passes
+from dropbench.harness.training.data_loading import repeat_batch
 from dropbench.harness.trials.task import Task
 from dropbench.harness.trials.trial import Trial
 
@@ -70,4 +71,4 @@ def regularized_loss(
     def forward(part: Any) -> tuple[Tensor, Tensor]:
         return task.loss_and_logits(model, part)
 
-    return loss_of_passes(regularizer, Passes(forward, batch, bound, progress, epoch), task.repeat)
+    return loss_of_passes(regularizer, Passes(forward, batch, bound, progress, epoch), repeat_batch)

@@ -22,14 +22,13 @@ from dropbench.harness.seeding import derive, has_drawn, seed_all
 from dropbench.harness.settings import Settings
 from dropbench.harness.training import checkpoint, tracking
 from dropbench.harness.training.computation import run_environment
-from dropbench.harness.training.data_loading import SplitBatches, StepBatches, prefetch
+from dropbench.harness.training.data_loading import MicroBatch, StepBatches, prefetch
 from dropbench.harness.training.processes import Processes
 from dropbench.harness.training.regularization import bind_trial, check_objective, drop_nothing, regularized_loss
 from dropbench.harness.training.train_state import History, SelectedWeights, TrainState
 from dropbench.harness.trials.alignment import FINETUNE, num_mc_samples, validate_alignment
-from dropbench.harness.trials.metric import require_numbers
 from dropbench.harness.trials.optimization import clip_gradients, divide_gradients, learning_rate, set_rate
-from dropbench.harness.trials.task import Split, Task
+from dropbench.harness.trials.task import Task
 
 
 class Trainer(Processes):
@@ -46,6 +45,7 @@ class Trainer(Processes):
         )
         self.tracking = tracking.Tracking(self.accelerator, trial, directory, self.log)
         self.task, self.recipe, self.directory, self.settings, self.stop = task, recipe, directory, settings, stop
+        task.map_batches = self.map_batches
         self.seed = task.seed_of("masks")
         self.checkpoints = directory.path / "checkpoint"
 
@@ -106,11 +106,12 @@ class Trainer(Processes):
             if state.step % self.evaluate_every == 0 or state.step == end:
                 self.evaluate_and_select()
                 self.model.train()
-            if self.any_rank(self.stop()):
+            due = time.monotonic() - self.saved_at > self.settings.checkpoint_seconds
+            stopping, saving = self.all_reduce_sum([float(self.stop()), float(due)])
+            if stopping or saving:
                 self.save()
+            if stopping:
                 raise Interrupted(f"stopped at step {state.step} of {self.last_step}")
-            if self.any_rank(time.monotonic() - self.saved_at > self.settings.checkpoint_seconds):
-                self.save()
         self.save()
 
     def rate(self) -> float:
@@ -119,7 +120,7 @@ class Trainer(Processes):
             return self.recipe.finetune_lr
         return learning_rate(self.recipe, self.state.step, self.steps)
 
-    def step(self, batch: list[Any]) -> Tensor:
+    def step(self, batch: list[MicroBatch]) -> Tensor:
         """Do one optimizer step over the micro-batches of a batch; return their mean loss, on the device.
 
         The mean is over the loss terms of all micro-batches and processes (`Task.num_loss_terms`).
@@ -127,21 +128,22 @@ class Trainer(Processes):
         total = torch.zeros((), device=self.accelerator.device)
         if self.state.phase == "train" and self.regularizer.changes_over_steps:
             set_progress(self.raw_model, self.progress)
-        terms = [self.task.num_loss_terms(part) for part in batch]
-        # Gradients are averaged over the processes.
-        all_terms = self.all_reduce_sum(sum(terms)) / self.accelerator.num_processes
+        shares, step_terms = self.shares(batch)
+        all_terms = step_terms / self.accelerator.num_processes  # gradients are averaged over the processes
         divide_loss, divide_grads = (1.0, all_terms) if self.task.divides_gradients else (all_terms, 1.0)
-        for micro, part in enumerate(batch):
+        for micro, ((part, _), (terms, share)) in enumerate(zip(batch, shares, strict=True)):
             # Seeded here and not once per run: all that a model draws depends on (seed, step, micro-batch, rank) alone.
             rank = self.accelerator.process_index
             seed_all(derive(self.seed, "step", self.state.step, micro, rank))
             synchronizes = micro == len(batch) - 1 and not self.averages_gradients
             with self.micro_batch(derive(self.seed, "shared", self.state.step, micro), synchronizes=synchronizes):
+                self.task.share = share
                 loss = with_penalty(self.loss(part), self.aux_loss_modules, self.state.step)
-                loss = loss * terms[micro] / divide_loss
+                loss = loss * terms / divide_loss
             self.accelerator.backward(loss)
             total += loss.detach()
             self.history.draws_on_device |= has_drawn(self.accelerator.device)
+        self.task.share = None
         if self.averages_gradients:
             self.average_gradients(self.raw_model)
         if divide_grads != 1.0:
@@ -176,51 +178,45 @@ class Trainer(Processes):
 
     def mean_loss(self) -> float:
         """Return the mean loss since the last train event over all processes; only here the host waits for the loss."""
-        total = float(self.accelerator.reduce(self.loss_sum, "mean"))
+        self.loss_sum.copy_(self.accelerator.reduce(self.loss_sum, "mean"))  # a checkpoint has that of all processes
+        total = float(self.loss_sum)
         if not math.isfinite(total):
             raise Diverged(f"the loss became {total} at or before step {self.state.step}")
         return total / max(1, self.state.loss_steps)
 
     def evaluate_and_select(self) -> None:
-        """Evaluate on dev; select the weights if they are the best so far by the selection metric."""
-        state, metric = self.state, self.task.selection_metric
-        metrics = self.evaluate("dev")
-        self.event("evaluate", **self.phase_field(), step=state.step, split="dev", metrics=metrics)
-        value = metrics[metric.name]
-        if state.best is None or metric.score(value) > metric.score(state.best):
-            state.best, state.worse = value, 0
-        else:
-            state.worse += 1
-        if state.worse == 0 or self.recipe.average_last is not None:
-            self.weights.select(state, self.eval_model().state_dict())
-        loss = f"{state.train_loss:.4f}"
-        self.log(f"step {state.step}/{self.last_step}  loss {loss}  dev {metric.name} {value:.4f}")
+        """Evaluate on dev; select the weights if they are the best so far by the selection metric.
 
-    def evaluate(self, split: Split) -> dict[str, float]:
-        """Return the task's metrics on a split, with the averaged weights if the recipe averages them.
-
-        Raises:
-            Diverged: the selection metric is NaN.
-            InputError: it is missing, or a metric is no number.
+        Recipes that take the last weights need no evaluation before the end, and get one only if they say how often.
         """
-        model = self.eval_model()
-        model.eval()
-        seed_all(derive(self.seed, "evaluate", self.state.step))  # some models draw here too
-        parts = SplitBatches(self.task, split, self.settings.micro_batch_splits)
-        batches = prefetch(parts, range(len(parts)), self.settings, self.accelerator.device)
-        with torch.no_grad(), self.accelerator.autocast():
-            metrics = self.task.evaluate(model, split, batches)
-        name = self.task.selection_metric.name
-        owner = f"{type(self.task).__name__}.evaluate"
-        if name not in require_numbers(metrics, owner):
-            raise InputError(f"{owner} returned {', '.join(metrics) or 'no metric'}: expected {name} as well")
-        if math.isnan(metrics[name]):
-            raise Diverged(f"{name} on {split} became nan at step {self.state.step}")
-        return metrics
+        state, recipe, metric = self.state, self.recipe, self.task.selection_metric
+        self.share_buffers(self.raw_model)
+        if self.average is not None:
+            self.share_buffers(self.average)
+        line = f"step {state.step}/{self.last_step}  loss {state.train_loss:.4f}"
+        if recipe.average_last is None or recipe.patience is not None or recipe.evaluate_every is not None:
+            metrics = self.evaluate(self.eval_model(), "dev", state.step)
+            self.event("evaluate", **self.phase_field(), step=state.step, split="dev", metrics=metrics)
+            value = metrics[metric.name]
+            if state.best is None or metric.score(value) > metric.score(state.best):
+                state.best, state.worse = value, 0
+            else:
+                state.worse += 1
+            line += f"  dev {metric.name} {value:.4f}"
+        if state.worse == 0 or recipe.average_last is not None:
+            self.weights.select(state, self.eval_model().state_dict())
+        self.log(line)
 
     def resume(self) -> bool:
-        """Load the newest valid checkpoint. Return False if there is none, so that the run starts from step 0."""
-        resumed, problems = checkpoint.load_newest(self.checkpoints, self.load, self.eval_model().state_dict())
+        """Load the newest valid checkpoint. Return False if there is none, so that the run starts from step 0.
+
+        Raises:
+            InputError: no checkpoint fits, or the processes read different ones.
+        """
+        with self.accelerator.main_process_first():  # it deletes those that are damaged
+            resumed, problems = checkpoint.load_newest(self.checkpoints, self.load, self.eval_model().state_dict())
+        if self.any_rank(self.state.step != self.of_main(self.state.step)):
+            raise InputError(f"{self.checkpoints}: the processes read different checkpoints: `dropbench retry`")
         for problem in problems:
             self.log(f"checkpoint {problem}")
             self.event("damaged", message=problem)

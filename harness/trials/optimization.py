@@ -1,9 +1,10 @@
-"""Optimizers, and the learning rate as a function of the step."""
+"""Optimizers, the learning rate as a function of the step, and what a micro-batch counts in a step."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -12,6 +13,18 @@ from dropbench.harness.trials.recipe import Recipe
 
 BACKBONE = "backbone."
 """The prefix of a backbone's parameters, in every model that has one."""
+
+
+class Share(NamedTuple):
+    """A micro-batch as a part of the whole batch of an optimizer step, over all micro-batches and processes.
+
+    Attributes:
+        weight: its share of the loss terms, above 0 and at most 1.
+        targets: `Task.num_targets` of the whole batch.
+    """
+
+    weight: float
+    targets: tuple[float, ...]
 
 
 def has_backbone(model: nn.Module) -> bool:

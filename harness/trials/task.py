@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from torch import Generator, Tensor, nn
     from torch.optim import Optimizer
 
+    from dropbench.harness.trials.optimization import Share
     from dropbench.harness.trials.sample_view import BodyTokens, Overlays, SampleView
 
 Split = Literal["train", "dev", "test"]
@@ -96,6 +97,9 @@ class Task(ABC):
         notes: facts for readers of the results, such as how the data were split or truncated. `setup` sets them; they
             are in the log and in ``environment.json``.
         recorder: takes the predictions of the final evaluation, see `example_id`; None in every other evaluation.
+        map_batches: yields a function's result for each batch of an evaluation, in order, as `map` does. Processes that
+            train together share the work: each gets the results of all, on the CPU, and the rows of all in `recorder`.
+        share: that of the micro-batch whose loss the trainer computes; None if the batch is whole.
 
     The worker creates instances. Only `setup`, which reads the data, may be slow.
     """
@@ -105,6 +109,8 @@ class Task(ABC):
     metrics: ClassVar[tuple[Metric, ...]]
     result_version: ClassVar[int] = 1
     recorder: Recorder | None = None
+    map_batches: Callable[[Callable[[Any], Any], Any], Iterable[Any]] = map
+    share: Share | None = None
 
     def __init__(self, trial: Trial, settings: Settings) -> None:
         self.trial = trial
@@ -185,22 +191,6 @@ class Task(ABC):
         order = [next(base for base in cls.__mro__ if name in vars(base)) for name in ("loss", "loss_and_logits")]
         return order[1] is not Task and issubclass(order[1], order[0])
 
-    def repeat(self, batch: Any, number: int) -> Any:
-        """Return a batch that contains the samples of another one several times, in the same order each time.
-
-        Tensors are repeated along the first axis. Numbers, such as a count of tokens, are multiplied.
-        """
-        import torch
-        from torch.utils._pytree import tree_map
-
-        def repeat(leaf: Any) -> Any:
-            if isinstance(leaf, torch.Tensor) and leaf.dim():
-                return torch.cat([leaf] * number)
-            is_number = isinstance(leaf, torch.Tensor | int | float) and not isinstance(leaf, bool)
-            return leaf * number if is_number else leaf
-
-        return tree_map(repeat, batch)
-
     @property
     def divides_gradients(self) -> bool:
         """True if a step divides the gradients of its summed loss instead of the loss; only rounding differs."""
@@ -212,16 +202,27 @@ class Task(ABC):
 
         return build_optimizer(model, self.recipe)
 
-    def num_loss_terms(self, batch: Any) -> float:
-        """Return the number of terms, such as tokens, that the loss of a batch is the mean of.
+    def num_loss_terms(self, batch: Any) -> float | None:
+        """Return the number of terms, such as tokens, that the loss of a batch is the mean of; None: its samples.
 
         Micro-batches and processes of a step are weighted by it, so that the gradient is that of the batch's mean.
         """
-        return 1.0
+        return None
+
+    def num_targets(self, batch: Any) -> tuple[float, ...]:
+        """Return the numbers of targets, such as boxes, that terms of the loss are divided by besides its loss terms.
+
+        While `share` is set, `loss` divides by the share of those of the whole batch instead: a micro-batch may have
+        more of them per loss term than others.
+        """
+        return ()
 
     @abstractmethod
     def evaluate(self, model: nn.Module, split: Split, batches: Iterable[Any]) -> dict[str, float]:
-        """Return the metrics of a split, by the names in `metrics`; the model is in eval mode, without gradients."""
+        """Return the metrics of a split, by the names in `metrics`; the model is in eval mode, without gradients.
+
+        It takes the batches by `map_batches`; in a loop over them, each process would evaluate all.
+        """
 
     def summary(self, model: nn.Module) -> dict[str, float]:
         """Return metrics that are measured once per run, on the selected weights; the model is as in `evaluate`.

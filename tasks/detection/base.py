@@ -12,6 +12,7 @@ from mmengine.structures import InstanceData
 from torch import Tensor, nn
 
 from dropbench.adapters.vision.detr import in_mmdet
+from dropbench.adapters.vision.options import DetrOptions
 from dropbench.harness.errors import InputError
 from dropbench.harness.predictions.schema import content_id
 from dropbench.harness.trials.sample_view import SampleView
@@ -82,11 +83,23 @@ class DetectionTask(PresetTask):
         """Return the number of images."""
         return len(batch["images"])
 
+    @property
+    def num_queries(self) -> int:
+        """The number of queries of the model."""
+        return int(self.recipe.model.get("num_queries", DetrOptions.model_fields["num_queries"].default))
+
+    def num_targets(self, batch: dict[str, list[Any]]) -> tuple[float, ...]:
+        """Return the number of boxes, or pairs, that the model's queries can match."""
+        return (float(sum(min(self.num_queries, len(labels)) for labels in batch["labels"])),)
+
     def preprocess(self, batch: dict[str, list[Any]]) -> tuple[Tensor, list[DetDataSample]]:
         """Return normalized and padded images (B, 3, rows, columns), and mmdet's samples."""
         truths = zip(*(batch[name] for name in self.truth_names), strict=True)
         samples = [
-            DetDataSample(metainfo=meta, gt_instances=InstanceData(**dict(zip(self.truth_names, truth, strict=True))))
+            DetDataSample(
+                metainfo={**meta, "share": self.share},
+                gt_instances=InstanceData(**dict(zip(self.truth_names, truth, strict=True))),
+            )
             for meta, truth in zip(batch["meta"], truths, strict=True)
         ]
         preprocessor = self.images.preprocessor.to(batch["images"][0].device)

@@ -11,7 +11,6 @@ from mmengine.structures import InstanceData
 from torch import Tensor, nn
 from torchvision.transforms.v2 import ColorJitter
 
-from dropbench.adapters.vision.options import DetrOptions
 from dropbench.adapters.vision.qpic import load_qpic_weights
 from dropbench.harness.predictions.recorder import Recorder, shortest
 from dropbench.harness.predictions.schema import Kind
@@ -47,7 +46,6 @@ class InteractionDetection(DetectionTask, InteractionDetectionSpec):
         """Read the annotations; images are read on demand."""
         self.data = self.read_data(InteractionData)
         self.splits = self.data.splits()
-        self.num_queries = int(self.recipe.model.get("num_queries", DetrOptions.model_fields["num_queries"].default))
         excess = sum(max(0, len(image.boxes) - self.num_queries) for image in self.splits["train"].images)
         if excess:
             self.notes.append(f"training boxes beyond the first {self.num_queries} of their image, left out: {excess}")
@@ -69,6 +67,10 @@ class InteractionDetection(DetectionTask, InteractionDetectionSpec):
         pixels, boxes, meta = self.images.load(path, info, training=split == "train")
         return {"images": pixels, "meta": meta, **_remaining_pairs(image, boxes)}
 
+    def num_targets(self, batch: dict[str, list[Any]]) -> tuple[float, ...]:
+        """Return the number of pairs that the model's queries can match, and that of the verbs."""
+        return (*super().num_targets(batch), float(sum(verbs.sum() for verbs in batch["verbs"])))
+
     def predict(self, model: nn.Module, batch: dict[str, list[Any]]) -> list[Pairing]:
         """Return the detected pairs of each image, in pixels of the image file."""
         results = model(*self.preprocess(batch), mode="predict")
@@ -76,11 +78,15 @@ class InteractionDetection(DetectionTask, InteractionDetectionSpec):
 
     def evaluate(self, model: nn.Module, split: Split, batches: Iterable[Any]) -> dict[str, float]:
         """Return HICO-DET's mean average precisions in percent over the images of the batches."""
+
+        def predict(batch: Any) -> tuple[list[Pairing], list[int]]:
+            return self.predict(model, batch), [meta["img_id"] for meta in batch["meta"]]
+
         truths: list[PairedImage] = []
         predictions: list[Pairing] = []
-        for batch in batches:
-            predictions += self.predict(model, batch)
-            truths += [self.splits[split].images[meta["img_id"]] for meta in batch["meta"]]
+        for pairings, numbers in self.map_batches(predict, batches):
+            predictions += pairings
+            truths += [self.splits[split].images[number] for number in numbers]
         if self.recorder is not None:
             self._record(self.recorder, predictions)
         return mean_average_precision(self.data.interactions, truths, predictions)

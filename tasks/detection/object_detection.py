@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +96,8 @@ class ObjectDetection(DetectionTask, ObjectDetectionSpec):
 
     def evaluate(self, model: nn.Module, split: Split, batches: Iterable[Any]) -> dict[str, float]:
         """Return COCO's average precisions in percent over the images of the batches."""
-        predictions = [prediction for batch in batches for prediction in self.predict(model, batch)]
+        parts = self.map_batches(partial(self.predict, model), batches)
+        predictions: list[Prediction] = [prediction for part in parts for prediction in part]
         if self.recorder is not None:
             record_boxes(self.recorder, predictions, self.classes)
         image_ids = frozenset(prediction["img_id"] for prediction in predictions)

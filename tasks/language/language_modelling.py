@@ -16,6 +16,7 @@ from dropbench.harness.models.mask_recorder import mask_statistics, mean_statist
 from dropbench.harness.predictions.recorder import Recorder
 from dropbench.harness.predictions.schema import Ratio, content_id
 from dropbench.harness.regularizers.auxiliary_loss import penalty
+from dropbench.harness.regularizers.learned_dropout.mask import MaskStatistics
 from dropbench.harness.training.data_loading import to_device
 from dropbench.harness.trials.sample_view import SampleView
 from dropbench.harness.trials.task import Split
@@ -113,8 +114,8 @@ class LanguageModelling(LanguageModellingSpec):
         ``kept-in-evaluation`` is the share of ones in all thresholded masks of Learned Dropout.
         """
         size = self.text.sizes[split]
-        with mask_statistics(model) as statistics:
-            loss = self.mean_loss(model, batches, split, self.recorder)
+        statistics: dict[str, MaskStatistics] = {}
+        loss = self.mean_loss(model, batches, split, self.recorder, statistics)
         metrics = {
             "loss": loss,
             "perplexity": math.exp(min(loss, 700.0)),
@@ -138,7 +139,7 @@ class LanguageModelling(LanguageModellingSpec):
         """
         device = next(model.parameters()).device
         batches = [*self.evaluation_batches("train", self.recipe.batch_size)]
-        on_device = (to_device(self.batch("train", part), device) for part in batches)
+        on_device = [to_device(self.batch("train", part), device) for part in batches]
         total, inactive = count_parameters(model), getattr(model, "inactive_parameters", 0)
         metrics = {
             "train-loss": self.mean_loss(model, on_device, "train"),
@@ -156,22 +157,36 @@ class LanguageModelling(LanguageModellingSpec):
         return metrics
 
     def mean_loss(
-        self, model: nn.Module, batches: Iterable[Any], split: str, recorder: Recorder | None = None
+        self,
+        model: nn.Module,
+        batches: Iterable[Any],
+        split: str,
+        recorder: Recorder | None = None,
+        statistics: dict[str, MaskStatistics] | None = None,
     ) -> float:
         """Return the mean cross entropy over all tokens of the batches; raises Diverged if it is not finite.
 
-        A recorder gets the sum of each window.
+        A recorder gets the sum of each window, and `statistics` those of the masks of each site.
         """
-        total, count = torch.zeros((), dtype=torch.float64, device=next(model.parameters()).device), 0
-        for batch in batches:
-            logits = model(batch[:, :-1])
-            total += cross_entropy(logits.flatten(0, 1).float(), batch[:, 1:].flatten(), reduction="sum").detach()
-            count += batch[:, 1:].numel()
+
+        def score(batch: Tensor) -> tuple[Tensor, int, dict[str, dict[str, Any]]]:
+            with mask_statistics(model) as recorded:
+                logits = model(batch[:, :-1])
+            loss = cross_entropy(logits.flatten(0, 1).float(), batch[:, 1:].flatten(), reduction="sum").detach()
             if recorder is not None:
                 # The metric stays the sum of the whole batch, whose last digits depend on the order of summation.
                 chosen = logits.float().gather(2, batch[:, 1:, None]).squeeze(2).double()
                 sums = (logits.float().logsumexp(dim=2).double() - chosen).sum(dim=1)
                 recorder.add({"loss": loss, "tokens": batch.shape[1] - 1} for loss in sums.tolist())
+            return loss, batch[:, 1:].numel(), {name: vars(sums) for name, sums in recorded.items()}
+
+        total, count = torch.zeros((), dtype=torch.float64, device=next(model.parameters()).device), 0
+        for loss, number, recorded in self.map_batches(score, batches):
+            total += loss
+            count += number
+            if statistics is not None:
+                for name, values in recorded.items():
+                    statistics.setdefault(name, MaskStatistics()).merge(values)
         mean = total.item() / count
         if not math.isfinite(mean):
             raise Diverged(f"the loss on {split} became {mean}")

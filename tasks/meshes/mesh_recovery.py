@@ -118,15 +118,18 @@ class MeshRecovery(MeshRecoverySpec):
 
     def evaluate(self, model: nn.Module, split: Split, batches: Iterable[dict[str, Tensor]]) -> dict[str, float]:
         """Return the mean errors of the bodies in millimeters."""
-        errors: dict[str, list[Tensor]] = {metric.name: [] for metric in self.metrics}
-        for batch in batches:
+
+        def score(batch: dict[str, Tensor]) -> dict[str, Tensor]:
             predicted = model(batch["images"]).full.float()
-            frame = self._frame_on(predicted)
-            bodies = body_errors(predicted, batch["full"], frame)
-            for name, values in bodies.items():
-                errors[name].append(values.double())
+            bodies = body_errors(predicted, batch["full"], self._frame_on(predicted))
             if self.recorder is not None:
                 self._record(self.recorder, predicted, batch["full"], bodies)
+            return {name: values.double() for name, values in bodies.items()}
+
+        errors: dict[str, list[Tensor]] = {metric.name: [] for metric in self.metrics}
+        for bodies in self.map_batches(score, batches):
+            for name, values in bodies.items():
+                errors[name].append(values)
         return {name: float(torch.cat(values).mean()) for name, values in errors.items()}
 
     def _record(self, recorder: Recorder, predicted: Tensor, true: Tensor, errors: dict[str, Tensor]) -> None:

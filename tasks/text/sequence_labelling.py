@@ -123,16 +123,22 @@ class SequenceLabelling(TextTask, SequenceLabellingSpec):
 
     def evaluate(self, model: nn.Module, split: Split, batches: Iterable[Any]) -> dict[str, float]:
         """Return the accuracy of tags, and F1, precision and recall of spans if the tags mark spans, in percent."""
+
+        def tag(batch: Any) -> tuple[dict[int, list[int]], dict[int, list[float]]]:
+            logits = self.logits(model, batch)
+            best, parts = logits.argmax(dim=-1).cpu(), batch["part"].tolist()
+            rows = zip(parts, best, batch["tags"].cpu(), strict=True)
+            tagged = {part: tags[targets != UNTAGGED].tolist() for part, tags, targets in rows}
+            if self.recorder is None:
+                return tagged, {}
+            largest = rounded(logits.float().softmax(dim=-1).amax(dim=-1).cpu().nan_to_num(), PROBABILITY_DECIMALS)
+            return tagged, dict(zip(parts, largest, strict=True))
+
         predicted: dict[int, list[int]] = {}
         probabilities: dict[int, list[float]] = {}
-        for batch in batches:
-            logits = self.logits(model, batch)
-            best = logits.argmax(dim=-1).cpu()
-            for part, tags, targets in zip(batch["part"].tolist(), best, batch["tags"].cpu(), strict=True):
-                predicted[part] = tags[targets != UNTAGGED].tolist()
-            if self.recorder is not None:
-                largest = rounded(logits.float().softmax(dim=-1).amax(dim=-1).cpu().nan_to_num(), PROBABILITY_DECIMALS)
-                probabilities.update(zip(batch["part"].tolist(), largest, strict=True))
+        for tags, largest in self.map_batches(tag, batches):
+            predicted |= tags
+            probabilities |= largest
         predictions: dict[int, list[str]] = {}
         references: dict[int, list[str]] = {}
         for part in sorted(predicted):

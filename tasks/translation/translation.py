@@ -197,13 +197,17 @@ class Translation(TranslationSpec):
 
     def evaluate(self, model: nn.Module, split: Split, batches: Iterable[Any]) -> dict[str, float]:
         """Return loss and perplexity by fairseq's criterion."""
-        sums, tokens = torch.zeros(2, dtype=torch.float64), 0
-        for batch in batches:
+
+        def score(batch: Any) -> tuple[Tensor, int]:
             output = self._output(model, batch)
-            sums += torch.stack(self._sums(model, output, batch)).double().cpu()
-            tokens += batch["ntokens"]
             if self.recorder is not None:
                 record_losses(self.recorder, self.criterion, output[0], batch)
+            return torch.stack(self._sums(model, output, batch)).double().cpu(), batch["ntokens"]
+
+        sums, tokens = torch.zeros(2, dtype=torch.float64), 0
+        for values, number in self.map_batches(score, batches):
+            sums += values
+            tokens += number
         loss, plain = (sums / tokens).tolist()
         return {"loss": loss, "perplexity": math.exp(min(plain, 700.0))}
 
@@ -211,8 +215,12 @@ class Translation(TranslationSpec):
         """Return both BLEU scores of beam search on test."""
         device = next(model.parameters()).device
         translations = dict.fromkeys(self.too_long["test"], "")
-        for indices in self.evaluation_batches("test", self.recipe.batch_size):
-            translations.update(self.translate(model, to_device(self.batch("test", indices), device)))
+
+        def translate(indices: Sequence[int]) -> dict[int, str]:
+            return self.translate(model, to_device(self.batch("test", indices), device))
+
+        for part in self.map_batches(translate, [*self.evaluation_batches("test", self.recipe.batch_size)]):
+            translations.update(part)
         references = [self.reference(index) for index in range(self.size("test"))]
         if self.recorder is not None:
             record_translations(self.recorder, translations, references, self.scorer)

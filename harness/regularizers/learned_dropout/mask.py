@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +59,11 @@ class MaskStatistics:
         ):
             setattr(self, name, getattr(self, name) + mean.double() * count)
         self.elements += count
+
+    def merge(self, sums: Mapping[str, Any]) -> None:
+        """Add the sums of other forward passes, by the names of the attributes."""
+        for name, value in sums.items():
+            setattr(self, name, getattr(self, name) + value)
 
     def means(self) -> dict[str, float]:
         """Return the mean of each figure over all elements; NaN without elements."""

@@ -14,7 +14,7 @@ from mmdet.structures import DetDataSample
 from torch import Tensor, nn
 from torchvision.models import resnet18
 
-from dropbench.adapters.vision.detr import build_detr, detr_config, in_mmdet, load_detr_weights
+from dropbench.adapters.vision.detr import WholeBatchHead, build_detr, detr_config, in_mmdet, load_detr_weights
 from dropbench.harness.models.regularize import bind, find_patches
 from dropbench.harness.models.sites import sites, watch
 from dropbench.harness.regularizers.spec import build_regularizer
@@ -120,6 +120,20 @@ def test_encoder_decoder_and_cross_attention_are_sites() -> None:
     axes = {(patch.site.kind, patch.site.batch_axis) for patch in find_patches(model)}  # inside of attention others
     assert {("layer", 0), ("feed-forward", 0), ("attention-output", 1)} <= axes
     assert not axes & {("layer", 1), ("feed-forward", 1), ("attention-output", 0)}
+
+
+def test_the_losses_of_a_whole_batch_are_those_of_mmdet(monkeypatch: pytest.MonkeyPatch) -> None:
+    batch, model = inputs(), build_detr("detr", SMALL, classes=4).eval()
+
+    def losses() -> dict[str, float]:
+        with torch.no_grad(), in_mmdet():
+            values: dict[str, Tensor] = model(batch[0], batch[1], mode="loss")
+        return {name: float(value) for name, value in values.items()}
+
+    ours = losses()
+    assert len(ours) == 6
+    monkeypatch.delattr(WholeBatchHead, "loss_by_feat_single")
+    assert losses() == ours
 
 
 def test_only_the_regularizer_drops_attention_weights() -> None:

@@ -71,15 +71,15 @@ def test_batches_are_the_same_from_any_number_of_processes_and_any_step_on(task:
         found = list(prefetch(StepBatches(task, seed=5), range(start, last), Settings(num_workers=num_workers), CPU))
         assert len(found) == last - start
         for batch, expected in zip(found, [whole[step] for step in range(start, last)], strict=True):
-            for part, other in zip(batch, expected, strict=True):
+            for (part, _), (other, _) in zip(batch, expected, strict=True):
                 assert all(torch.equal(one, two) for one, two in zip(part, other, strict=True))
-    assert not torch.equal(whole[first][0][0], StepBatches(task, seed=6)[first][0][0])
+    assert not torch.equal(whole[first][0].batch[0], StepBatches(task, seed=6)[first][0].batch[0])
 
 
 def test_micro_batches_are_cut_into_pieces(task: Task) -> None:
     whole, micro_batch_splits = StepBatches(task, seed=5)[3], StepBatches(task, seed=5, micro_batch_splits=3)[3]
-    assert [len(part[0]) for part in whole] == [4, 4]
-    assert [len(part[0]) for part in micro_batch_splits] == [1, 1, 2, 1, 1, 2]
+    assert [(len(part[0]), size) for part, size in whole] == [(4, 1.0), (4, 1.0)]
+    assert [(len(part[0]), size) for part, size in micro_batch_splits] == 2 * [(1, 0.25), (1, 0.25), (2, 0.5)]
     assert [len(part) for part in SplitBatches(task, "test", micro_batch_splits=3).parts[:3]] == [2, 3, 3]
 
 

@@ -143,6 +143,17 @@ def test_the_weights_of_the_last_evaluations_are_averaged(tmp_path: Path) -> Non
         torch.testing.assert_close(value, sum(part[key] for part in parts) / 3)
 
 
+def test_a_recipe_that_takes_the_last_weights_is_evaluated_at_its_end(tmp_path: Path) -> None:
+    changes: dict[str, Any] = {"average_last": 1, "epochs": 2, "evaluate_every": 5}
+    often = make(**changes)
+    metrics = run(tmp_path, often)["metrics"]
+    assert [event["event"] for event in curve(tmp_path, often)].count("evaluate") > 2
+    del changes["evaluate_every"]
+    once = make_trial("dropkey:ratio=0.3", **{**{k: v for k, v in OPTIONS.items() if k != "evaluate_every"}, **changes})
+    assert run(tmp_path, once)["metrics"] == metrics
+    assert {event["event"] for event in curve(tmp_path, once)} == {"train"}
+
+
 def test_loading_processes_do_not_change_the_result(tmp_path: Path, whole: Whole) -> None:
     trial, result, _ = whole
     assert run(tmp_path, trial, num_workers=2) == result

@@ -1,0 +1,174 @@
+"""Test that the processes of a trial decide alike: their buffers, metrics and selected steps."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from dropbench.harness.errors import Interrupted
+from dropbench.harness.predictions.recorder import Recorder
+from dropbench.harness.runs.run_directory import RunDirectory
+from dropbench.harness.settings import Settings
+from dropbench.harness.training.data_loading import deal
+from dropbench.harness.training.engine import FINAL_SPLITS, run_trial
+from dropbench.harness.training.regularization import monte_carlo
+from dropbench.harness.training.trainer import Trainer
+from dropbench.harness.trials.task import Split
+from dropbench.tasks.data.locate import locate
+from tests.harness.training.ranks import run_ranks
+from tests.harness.training.step_gradient import TRIALS, plain_trial, step_gradient, task_in
+from tests.harness.training.test_regularization import VISION
+from tests.tasks.making import CPU, VOLO
+from tests.training import after, make_trial
+
+BATCH_NORM: dict[str, Any] = {"data": "cifar10-synthetic", "model": "volo-cifar", "batch_size": 12, "lr": 0.01, **VOLO}
+
+
+def settings_of(directory: RunDirectory) -> Settings:
+    return Settings(runs=directory.path.parent, device="cpu", threads=1)
+
+
+def train_noting(directory: RunDirectory) -> list[Any]:
+    """Train; return what this rank evaluated: metrics, buffers and the step selected so far; and the result."""
+    evaluate, notes = Trainer.evaluate, list[Any]()
+
+    def noted(self: Trainer, model: nn.Module, split: Split, step: int) -> dict[str, float]:
+        metrics = evaluate(self, model, split, step)
+        buffers = [float(buffer.double().sum()) for buffer in model.buffers()]
+        notes.append((split, metrics, buffers, self.state.selected))
+        return metrics
+
+    Trainer.evaluate = noted  # type: ignore[assignment,method-assign]
+    notes.append(run_trial(directory, settings_of(directory)))
+    return notes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("align", ["none", "finetune"])
+def test_ranks_evaluate_and_select_alike(tmp_path: Path, align: str) -> None:
+    """Batch statistics differ between ranks; without a common decision, so do metrics, best steps and patience."""
+    options = {"steps": 6, "evaluate_every": 1, "patience": 2, "ema": 0.5, "finetune_epochs": 1, **BATCH_NORM}
+    trial = make_trial("dropkey:ratio=0.3", align=align, **{**options, "batch_size": 160})
+    first, *others = run_ranks(3, train_noting, RunDirectory.create(tmp_path, trial))
+    assert len(first) > 3
+    assert others == [first, first]
+
+
+def gradients(directory: RunDirectory, steps: int, settings: Settings) -> list[Any]:
+    """Return the gradient of each step over all ranks."""
+    return [step_gradient(directory, step=step, settings=settings).numpy() for step in range(steps)]
+
+
+def require_gradient_of_one(directory: RunDirectory, ranks: int, steps: int = 1, settings: Settings = CPU) -> None:
+    alone = gradients(directory, steps, settings)
+    for shared in run_ranks(ranks, gradients, directory, steps, settings):
+        for ours, whole in zip(shared, alone, strict=True):
+            assert np.linalg.norm(ours - whole) <= 1e-6 * np.linalg.norm(whole)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("task", "ranks", "options"),
+    [
+        ("object-detection", 4, {}),
+        ("interaction-detection", 4, {"accumulate": 3}),
+        ("language-modelling", 3, {"accumulate": 4}),
+        ("text-classification", 3, {"batch_size": 2}),
+    ],
+)
+def test_ranks_have_the_gradient_of_one(tmp_path: Path, task: str, ranks: int, options: dict[str, Any]) -> None:
+    """Also if ranks have fewer samples than others, or none."""
+    require_gradient_of_one(RunDirectory.create(tmp_path, plain_trial(task, **options)), ranks)
+
+
+@pytest.mark.slow
+def test_eight_ranks_translate_what_one_does(tmp_path: Path) -> None:
+    """A corpus of 6 mod 8 pairs, whose epochs end with fewer micro-batches than ranks."""
+    folder = tmp_path / "corpus"
+    shutil.copytree(locate("multi30k-synthetic").folder, folder)
+    for file in folder.glob("train.*"):
+        lines = gzip.decompress(file.read_bytes()).splitlines(keepends=True)
+        file.write_bytes(gzip.compress(b"".join(lines[:-2])))
+    settings = replace(CPU, folders={"multi30k": folder})
+    trial = plain_trial("translation", settings, accumulate=8, max_tokens=300)
+    directory = RunDirectory.create(tmp_path, trial)
+    task = task_in(directory, settings)
+    parts = [task.micro_batches(batch, 8) for batch in task.epoch(0, task.epoch_seed(0))]
+    assert task.size("train") % 8 == 6
+    assert [len(step) for step in parts] == [8, 8, 3]
+    assert [*map(len, deal(parts[0], 3, 8))] == [len(parts[0][3])]
+    require_gradient_of_one(directory, 8, len(parts), settings)
+
+
+def test_micro_batches_are_dealt_whole_and_the_rest_is_shared() -> None:
+    parts = [[*range(start, start + 4)] for start in range(0, 20, 4)]
+    assert [deal(parts, rank, 2) for rank in (0, 1)] == [
+        [parts[0], parts[2], [16, 18]],
+        [parts[1], parts[3], [17, 19]],
+    ]
+    assert [deal(parts[:2], rank, 5) for rank in range(5)] == [[[0, 3]], [[4, 6]], [[1]], [[5, 7]], [[2]]]
+    assert deal([[7]], 1, 3) == [[]]
+    assert deal(parts, 0, 1) == parts
+
+
+def train_losses(whole: RunDirectory, parts: RunDirectory, calls: int) -> list[float]:
+    """Return the train loss of a trial that is not stopped, and of one that stops at the given call and resumes."""
+    with pytest.raises(Interrupted):
+        run_trial(parts, settings_of(parts), after(calls))
+    return [run_trial(directory, settings_of(directory))["metrics"]["train/loss"] for directory in (whole, parts)]
+
+
+@pytest.mark.slow
+def test_the_train_loss_after_a_resume_is_that_of_all_ranks(tmp_path: Path) -> None:
+    trial = make_trial(steps=200, evaluate_every=200, **{**VISION, "batch_size": 4})
+    directories = [RunDirectory.create(tmp_path / name, trial) for name in ("whole", "parts")]
+    for whole, parts in run_ranks(2, train_losses, *directories, 199):  # it is logged every second step
+        assert parts == pytest.approx(whole, rel=1e-12)
+
+
+def evaluations(directories: list[RunDirectory]) -> list[Any]:
+    """Return the metrics and the recorded rows of each untrained trial, and how many batches this rank evaluated."""
+    results: list[Any] = []
+    for directory in directories:
+        task, calls = task_in(directory, CPU), [0]
+        trainer = Trainer(task, directory, settings_of(directory), lambda: False)
+        model = trainer.eval_model()
+        counter = model.register_forward_hook(lambda *_, calls=calls: calls.__setitem__(0, calls[0] + 1))
+        recorder = Recorder()
+        with monte_carlo(model, trainer.mc_samples):
+            for split in FINAL_SPLITS:
+                task.recorder = recorder = Recorder()
+                metrics = trainer.evaluate(model, split, 0)
+                results.append((metrics, recorder.rows, calls[0]))
+        counter.remove()
+        with torch.no_grad():
+            results.append((task.summary(model), recorder.rows, 0))
+    return results
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_ranks_share_an_evaluation_and_have_the_metrics_of_one(tmp_path: Path, ranks: int) -> None:
+    uneven: dict[str, Any] = {"image-classification": {"batch_size": 7}, "translation": {"beam": 2, "max_len_b": 10}}
+    trials = [plain_trial(task, **uneven.get(task, {})) for task in TRIALS]
+    trials.append(make_trial("dropkey:ratio=0.3", align="monte-carlo-2", steps=1, **VISION))
+    directories = [RunDirectory.create(tmp_path, trial) for trial in trials]
+    alone = evaluations(directories)
+    shared = run_ranks(ranks, evaluations, directories)
+    for number, (metrics, rows, calls) in enumerate(alone):
+        drawing = number >= 3 * len(TRIALS)
+        assert rows or number % 3 == 2
+        for results in shared:
+            assert results[number][0] == pytest.approx(metrics, rel=1e-12, abs=0)
+            assert results[number][1] == rows
+        if not drawing:
+            assert sum(results[number][2] for results in shared) == calls
+            assert max(results[number][2] for results in shared) <= calls // ranks + 2
