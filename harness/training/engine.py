@@ -137,7 +137,7 @@ def _recorded(trainer: Trainer, split: Split, measure: Callable[[], dict[str, fl
     except Exception as error:
         if task.recorder is None:
             raise
-        task.recorder = None
+        task.recorder.rows, task.recorder = [], None
         metrics = measure()
         _lose_predictions(trainer, split, error)
         return metrics

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from torch import nn
 
 from dropbench.harness.errors import Interrupted
 from dropbench.harness.predictions.recorder import Recorder
+from dropbench.harness.predictions.store import predictions_path
 from dropbench.harness.runs.run_directory import RunDirectory
 from dropbench.harness.settings import Settings
 from dropbench.harness.training.data_loading import deal
@@ -172,3 +174,21 @@ def test_ranks_share_an_evaluation_and_have_the_metrics_of_one(tmp_path: Path, r
         if not drawing:
             assert sum(results[number][2] for results in shared) == calls
             assert max(results[number][2] for results in shared) <= calls // ranks + 2
+
+
+def train_with_a_fault(directory: RunDirectory) -> Any:
+    """Train; the last rank fails to record predictions."""
+    if os.environ["RANK"] == "1":
+        Recorder.add = None  # type: ignore[assignment,method-assign]
+    return run_trial(directory, settings_of(directory))
+
+
+@pytest.mark.slow
+def test_a_fault_in_the_predictions_of_one_rank_leaves_the_metrics(tmp_path: Path) -> None:
+    trial = make_trial(steps=1, **VISION)
+    directory = RunDirectory.create(tmp_path, trial)
+    results = run_ranks(2, train_with_a_fault, directory)
+    assert results[0]["metrics"] == results[1]["metrics"]
+    lost = [note for note in results[0]["notes"] if "no predictions for" in note]
+    assert [note.partition(" are kept")[0] for note in lost] == ["no predictions for dev", "no predictions for test"]
+    assert not any(predictions_path(directory.path, split).exists() for split in FINAL_SPLITS)
