@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.data import default_convert
 
 from dropbench.harness.checking.check import same_random_state
@@ -23,7 +23,10 @@ from dropbench.harness.checking.own_entries import OwnEntry, blaming
 from dropbench.harness.checking.requirements import (
     MAX_SECONDS,
     SPLITS,
+    change_in_batch,
+    enough_logits,
     has_own,
+    require_classes,
     require_disjoint_splits,
     require_equal_samples,
     require_loss,
@@ -165,12 +168,12 @@ class _Contract:
     def check_loss(self, trainer: Trainer) -> None:
         """Check batch, loss, logits and gradients."""
         task, model = self.task, trainer.raw_model
-        batch = StepBatches(task, 0)[0][0]
+        batch = StepBatches(task, 0)[0][0].batch
         require_tensors(batch)
         own_calls = OwnCalls(lambda module: module.partition(".")[0] in PLUGIN_MODULES)
         model.train()
         seed_all(0)
-        with own_calls.outside(model), self.enough_logits(model):
+        with own_calls.outside(model), enough_logits(task, model):
             loss = task.loss(model, batch)
         require_loss(loss)
         self.unregularized = list(own_calls.unregularized)
@@ -188,7 +191,7 @@ class _Contract:
         if type(task).gives_logits():
             self.check_logits(trainer, batch)
         terms: Any = task.num_loss_terms(batch)
-        if not isinstance(terms, int | float) or not 0 < terms < math.inf:
+        if terms is not None and not (isinstance(terms, int | float) and 0 < terms < math.inf):
             raise InputError(f"num_loss_terms returned {terms!r:.60}: expected a number above 0")
 
     def require_sites(self) -> None:
@@ -225,30 +228,12 @@ class _Contract:
             )
         if logits.ndim != 2:
             raise InputError(f"loss_and_logits: logits of shape {tuple(logits.shape)}: expected (predictions, classes)")
-        self.require_classes(logits)
-
-    def require_classes(self, logits: Tensor) -> None:
-        """Raise InputError for fewer logits than classes."""
-        classes = len(getattr(self.task, "classes", ()))
-        if classes and logits.shape[1] < classes:
-            raise InputError(
-                f"{count_of(logits.shape[1], 'logit')} for {count_of(classes, 'class', 'classes')}: expected the"
-                f" model to return ({len(logits)}, {classes})"
+        require_classes(task, logits)
+        if (change := change_in_batch(task, model, BATCH_SIZE)) is not None:
+            self.notes.append(
+                f"the logits of a sample change by {change:.2g} with the others of its batch: is the first axis the"
+                " batch (`batch_first=True`), and is padding masked?"
             )
-
-    @contextlib.contextmanager
-    def enough_logits(self, model: nn.Module) -> Iterator[None]:
-        """Raise InputError instead of an IndexError if the model has fewer logits than classes."""
-        outputs: list[Any] = []
-        hook = model.register_forward_hook(lambda module, args, output: outputs.append(output))
-        try:
-            yield
-        except IndexError:
-            if outputs and isinstance(outputs[-1], Tensor) and outputs[-1].ndim == 2:
-                self.require_classes(outputs[-1])
-            raise
-        finally:
-            hook.remove()
 
     def check_evaluation(self, trainer: Trainer, split: Split) -> None:
         """Evaluate a split, or as much of it as a few seconds allow; check metrics and predictions."""

@@ -6,13 +6,15 @@ import hashlib
 import math
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
+from torch.utils.data import default_convert
 
 from dropbench.harness.errors import InputError, count_of
 from dropbench.harness.registry import PLUGIN_MODULES
@@ -54,6 +56,47 @@ def require_loss(loss: Any) -> None:
         raise InputError(f"loss is {float(loss)}: expected a finite number")
     if not loss.requires_grad:
         raise InputError("loss has no gradient: compute it from the model's output, without `.item()` or `.detach()`")
+
+
+def require_classes(task: Task, logits: Tensor) -> None:
+    """Raise InputError for fewer logits than classes."""
+    classes = len(getattr(task, "classes", ()))
+    if classes and logits.shape[1] < classes:
+        raise InputError(
+            f"{count_of(logits.shape[1], 'logit')} for {count_of(classes, 'class', 'classes')}: expected the"
+            f" model to return ({len(logits)}, {classes})"
+        )
+
+
+@contextmanager
+def enough_logits(task: Task, model: nn.Module) -> Iterator[None]:
+    """Raise InputError instead of an IndexError if the model has fewer logits than classes, or than labels."""
+    outputs: list[Any] = []
+    hook = model.register_forward_hook(lambda module, args, output: outputs.append(output))
+    try:
+        yield
+    except IndexError as error:
+        logits = outputs[-1] if outputs else None
+        if not isinstance(logits, Tensor) or logits.ndim != 2 or "out of bounds" not in str(error):
+            raise
+        require_classes(task, logits)
+        raise InputError(
+            f"{error} The model returns {logits.shape[1]} logits: expected data with their `classes`, and labels from 0"
+        ) from None
+    finally:
+        hook.remove()
+
+
+@torch.no_grad()
+def change_in_batch(task: Task, model: nn.Module, size: int) -> float | None:
+    """Return by how much the logits of a sample change in a batch of this size; None: by rounding, or unknown."""
+    indices = next(iter(task.evaluation_batches("dev", size)))
+    batches = (default_convert(task.batch("dev", part)) for part in (indices, indices[:1]))
+    together, alone = (task.loss_and_logits(model, batch)[1] for batch in batches)
+    if len(together) != len(indices) or len(alone) != 1:
+        return None
+    change = float((together[0] - alone[0]).abs().max())
+    return change if change > 1e-3 * max(1.0, float(alone.abs().max())) else None
 
 
 def require_metrics(task: Task, split: Split, metrics: Any, *, complete: bool) -> None:

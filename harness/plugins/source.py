@@ -182,7 +182,9 @@ def read_source(path: Path) -> Source:
         return _complete(real, real.parent, [real.name])
     except (OSError, ValueError, RuntimeError) as error:  # a loop of links is a RuntimeError until Python 3.13
         reason = getattr(error, "strerror", None) or error
-        raise InputError(f"plug-in {path}: {reason}: expected a Python file") from None
+        raise InputError(
+            f"plug-in {path}: {reason}: expected a Python file, or a copy of it in the folder `plugins` of the runs"
+        ) from None
 
 
 def _complete(path: Path, folder: Path, main: list[str]) -> Source:

@@ -158,7 +158,9 @@ def build_for_sample(name: str) -> Any:
 
     entry = MODELS.entry(name)
     if "sample" not in entry.facts:
-        raise InputError(f"model '{entry.name}' has no sample data: register it with sample={{…}}")
+        raise InputError(
+            f"model '{entry.name}' has no sample data: register it with its sizes, such as sample={{'classes': 4}}"
+        )
     with torch.device("meta"):
         return MODELS.get(name)(entry.name, {}, **entry.facts["sample"])
 

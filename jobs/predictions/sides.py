@@ -85,7 +85,10 @@ def _load_matching(words: str, split: str, store: Store, settings: Settings) -> 
     if not trials:
         raise InputError(f"no trained trial matches '{words}': run `dropbench status` to count the trials")
     if (count := len({(trial.config_id, id.startswith(PREFIX)) for id, trial in trials.items()})) > 1:
-        raise InputError(f"'{words}' matches {count} configurations: expected one: add words to the filter")
+        raise InputError(
+            f"'{words}' matches {count} configurations: expected one: add words to the filter, such as"
+            " `result_versions=…` of `dropbench results`"
+        )
     by_seed = {}
     for id, trial in sorted(trials.items(), key=lambda item: item[1].seed):
         if id.startswith(PREFIX):

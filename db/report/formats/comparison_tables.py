@@ -159,7 +159,7 @@ def _summary(both: Sequence[Row]) -> list[str]:
     counts = Counter(row["better"] for row in both)
     lines = [f"{len(both)} compared: {counts[True]} better, {counts[False]} worse, {counts[None]} neither"]
     if undirected := dict.fromkeys(row["metric"] for row in both if row["change"] and row["better"] is None):
-        lines.append(f"no direction is known for {', '.join(undirected)}")
+        lines.append(f"no direction is known for {', '.join(undirected)} (if it is a plug-in's: add `--plugin FILE`)")
     verdicts = [row for row in both if row["verdict"] is not None]
     if tests := sum(row["p_holm"] is not None for row in verdicts):
         single, holm, bh = (significant([row[name] for row in verdicts]) for name in ("p_value", "p_holm", "p_bh"))

@@ -73,7 +73,7 @@ def test_a_metric_without_a_direction_is_neither(filled: Store) -> None:
     assert [(row["metric"], row["better"]) for row in rows] == [("accuracy", True), ("x", None)]
     assert comparison_table(rows).below[:2] == [
         "2 compared: 1 better, 0 worse, 1 neither",
-        "no direction is known for x",
+        "no direction is known for x (if it is a plug-in's: add `--plugin FILE`)",
     ]
 
 

@@ -45,6 +45,12 @@ MISTAKES: dict[str, tuple[str, str, str, str]] = {
         DATA,
         "20 of 20 rows of dev are also in train",
     ),
+    "no classes": (
+        "ThreeSplits(source.name, NAMES,",
+        "ThreeSplits(source.name, (),",
+        TASK,
+        "The model returns 0 logits: expected data with their `classes`, and labels from 0",
+    ),
     "error in a reader": ("lines = source", "lines = sauce", DATA, "own.py:13: NameError: name 'sauce' is not defined"),
     "exit in a reader": ("    rows = [torch", "    exit(3)\n    rows = [torch", DATA, "own.py:14: SystemExit: 3"),
     "nothing returned": (
@@ -109,9 +115,9 @@ MISTAKES: dict[str, tuple[str, str, str, str]] = {
     ),
     "number of terms": (
         LOSS,
-        LOSS + "\n    def num_loss_terms(self, batch):\n        return None\n",
+        LOSS + "\n    def num_loss_terms(self, batch):\n        return 0\n",
         TASK,
-        "num_loss_terms returned None",
+        "num_loss_terms returned 0",
     ),
     "exit in a loss": (LOSS, "        exit()\n", TASK, "SystemExit"),
     # Of the evaluation.

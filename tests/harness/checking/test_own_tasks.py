@@ -14,6 +14,7 @@ from dropbench.harness.runs.run_directory import RunDirectory
 from dropbench.harness.settings import Settings
 from dropbench.harness.suites.cell import SuiteOptions
 from dropbench.harness.suites.suite import load_suite
+from tests.harness.checking.mistakes import FORWARD
 from tests.harness.checking.own_task import DEFINE, ENQUEUE, write
 
 SUITE = """
@@ -195,3 +196,10 @@ def test_a_task_that_inherits_is_tried_with_small_data(folder: Path, capsys: pyt
         ("digits", "vit-digits", "ok"),
         ("ag-news-synthetic", "text-transformer", "ok"),
     ]
+
+
+def test_a_model_that_mixes_the_samples_of_a_batch_is_noted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(folder, (FORWARD, FORWARD.replace("attended)", "attended + tokens.mean(dim=0))")))
+    assert run(["check", "--plugin", "own.py", "--json"]) == 0
+    notes = [item["detail"] for item in json.loads(capsys.readouterr().out)]
+    assert any("with the others of its batch: is the first axis the batch" in str(note) for note in notes)
