@@ -19,7 +19,7 @@ from dropbench.harness.plugins.source import Key, Source
 from dropbench.harness.registry import PLUGIN_MODULES, Entry, Loading, Registry, describe, loading
 
 IDENTIFIED = ("regularizer", "schedule", "model", "task", "data", "analysis")
-"""The kinds of entries that are told apart within a file. Others, such as adapters, belong to all entries of it."""
+"""The kinds of entries with a digest of their own. Others, such as adapters, count for all entries of their file."""
 
 Change = tuple[Registry[Any], str, Entry | None]
 """A registry, a name in it, and the entry that had the name before, if any."""

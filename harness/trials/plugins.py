@@ -83,7 +83,7 @@ def keep_plugins(trials: Iterable[Trial], runs: Path) -> None:
     """Copy the plug-ins of trials to the folder of runs, so that workers need no file of the user.
 
     Raises:
-        InputError: the version of an entry is neither in use nor in the folder, which is told by its digest.
+        InputError: the version of an entry is neither in use nor in the folder, and the message has its digest.
         OSError: the disk is full or the folder is read-only.
     """
     wanted = {version for trial in trials for version in trial.plugins.items()}
