@@ -121,9 +121,10 @@ def test_an_empty_database_is_rebuilt_to_the_same_rows(finished: Finished) -> No
 
 @pytest.mark.slow
 def test_a_failing_plug_in_fails_its_trials_alone(tmp_path: Path) -> None:
-    (tmp_path / "my.py").write_text(
-        readme_plugin().replace("return own", "raise RuntimeError('broken [red]regularizer')"), encoding="utf-8"
-    )
+    # Batches of the check before queueing are smaller.
+    failing = "if shape[0] > 7:\n            raise RuntimeError('broken [red]regularizer')\n        return own"
+    text = readme_plugin().replace("return own", failing)
+    (tmp_path / "my.py").write_text(text, encoding="utf-8")
     done = dropbench(tmp_path, "run", "quickstart", "--plugin", "my.py", "--seeds", "1", *SHORT[2:])
     assert done.returncode == 1
     assert "broken [red]regularizer" in done.stdout + done.stderr
