@@ -259,6 +259,13 @@ class _Contract:
                 if has_own(task, "summary") and split == "test" and isinstance(metrics, dict):
                     metrics = metrics | require_numbers(task.summary(model), "summary")
             require_metrics(task, split, metrics, complete=complete)
+            if complete and split == "test":
+                units = {metric.name: metric.unit for metric in task.metrics if metric.higher_is_better}
+                self.notes += [
+                    f'{name} is {value:.3g} %: if it is a share, multiply by 100, or declare `unit=""`'
+                    for name, value in metrics.items()
+                    if units.get(name) == "%" and 0 < value <= 1
+                ]
             recorded_predictions(task, split, recorder, order, metrics if complete else None)
         except InputError:
             raise

@@ -94,7 +94,7 @@ class ThreeSplits(Generic[P]):
         return {name: len(split) for name, split in self.splits().items()}
 
     def class_rows(self) -> dict[str, dict[str, int]]:
-        """Return the counts of `count_classes` of each split; {} without classes, or if the rows do not contain them."""
+        """Return the counts of `count_classes` of each split; {} without classes, or if rows do not contain them."""
         counts = {name: self.count_classes(split) for name, split in self.splits().items()} if self.classes else {}
         return {
             name: dict(zip(self.classes, numbers, strict=True))

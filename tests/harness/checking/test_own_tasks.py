@@ -198,8 +198,21 @@ def test_a_task_that_inherits_is_tried_with_small_data(folder: Path, capsys: pyt
     ]
 
 
-def test_a_model_that_mixes_the_samples_of_a_batch_is_noted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write(folder, (FORWARD, FORWARD.replace("attended)", "attended + tokens.mean(dim=0))")))
+MIXED = (FORWARD, FORWARD.replace("attended)", "attended + tokens.mean(dim=0))"))
+SHARE = (('"accuracy": 100 * ', '"accuracy": '), ("scale=100", "scale=1"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ((MIXED,), "with the others of its batch: is the first axis the batch"),
+        (SHARE, "if it is a share, multiply by 100, or declare `unit="),
+    ],
+)
+def test_what_is_probably_a_mistake_is_noted(
+    changes: tuple[tuple[str, str], ...], expected: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(folder, *changes)
     assert run(["check", "--plugin", "own.py", "--json"]) == 0
     notes = [item["detail"] for item in json.loads(capsys.readouterr().out)]
-    assert any("with the others of its batch: is the first axis the batch" in str(note) for note in notes)
+    assert any(expected in str(note) for note in notes)
