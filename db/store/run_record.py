@@ -116,6 +116,7 @@ def _computed(environment: Mapping[str, Any], attempts: Sequence[Mapping[str, An
     processes = int(environment.get("processes") or 1)
     yield from ("compiled",) if environment.get("compile") else ()
     yield from ("tf32",) if environment.get("tf32") else ()
+    yield from ("float32-for-fp16",) if environment.get("float32_for_fp16") else ()
     yield from (f"draws of {environment['device']}".replace(",", ""),) if environment.get("draws_on_device") else ()
     yield from (f"{processes}-processes",) if processes > 1 else ()
     yield from (f"{splits}-splits",) if splits > 1 else ()

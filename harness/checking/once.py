@@ -6,15 +6,15 @@ import contextlib
 import hashlib
 from collections.abc import Sequence
 from importlib.metadata import version
+from typing import Any
 
 from dropbench.harness.checking.own_entries import OwnEntry, entries_of
 from dropbench.harness.errors import InputError
 from dropbench.harness.files import cache_folder, canonical_json
 from dropbench.harness.settings import Settings
+from dropbench.harness.source import code_digest
 from dropbench.harness.trials.trial import Trial
 
-CHECKS = 1
-"""Raised when `dropbench.harness.checking.contract` finds more: what passed before is tried again."""
 _passed: set[str] = set()
 
 
@@ -49,12 +49,12 @@ def check_own_entries(trial: Trial, settings: Settings, *, again: bool = False) 
 
 
 def check_key(trial: Trial, entries: Sequence[OwnEntry]) -> str:
-    """Return a digest of what the outcome of a check depends on: the versions of plug-ins and of DropBench included.
+    """Return a digest of what the outcome of a check depends on: plug-ins and the code of DropBench and torch included.
 
     Regularizers of a plug-in are tried once for each task, others do not count.
     """
     kinds = {entry.kind for entry in entries}
-    what = [CHECKS, version("dropbench"), trial.task, sorted(trial.plugins.items())]
+    what: list[Any] = [code_digest(), version("torch"), trial.task, sorted(trial.plugins.items())]
     if kinds & {"task", "data", "model"}:
         what += [trial.model, trial.recipe.get("model"), trial.data.name, trial.data.fingerprint]
     what += [[entry.name, trial.regularizer.params] for entry in entries if entry.kind == "regularizer"]

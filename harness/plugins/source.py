@@ -1,4 +1,4 @@
-"""The source of a plug-in: its files, the modules beside them that they import, and what an entry depends on."""
+"""The source of a plug-in: its files, the modules in their folder that they import, and what an entry depends on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_BYTES = 2**24
 INDEX = "plugin.json"
 """The file of a copy that lists the files to load and the digests of entries."""
 INSTALLED = ("site-packages", "dist-packages")
-"""Names of folders whose modules are installed: beside a plug-in in one of them are no modules of its own."""
+"""Names of folders whose modules are installed: a plug-in in one of them has no modules of its own there."""
 
 DEFINITIONS = ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef
 Key = str
@@ -188,7 +188,7 @@ def read_source(path: Path) -> Source:
 
 
 def _complete(path: Path, folder: Path, main: list[str]) -> Source:
-    """Return the source of these files, with the modules beside them that they import."""
+    """Return the source of these files, with the modules in their folder that they import."""
 
     def exists(name: str) -> bool:
         return folder.name not in INSTALLED and (folder / name).is_file()

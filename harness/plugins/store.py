@@ -16,7 +16,7 @@ from dropbench.harness.plugins.source import INDEX, Key, read_source
 from dropbench.harness.registry import Entry, Registry
 
 FOLDER = "plugins"
-"""The folder of copies beside the run directories."""
+"""The folder of copies, next to the run directories."""
 
 _loaded: dict[tuple[Path, tuple[str, ...]], Plugin] = {}
 """The copies that were loaded, by folder and the digests of the entries that they require."""

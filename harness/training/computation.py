@@ -33,6 +33,7 @@ def run_environment(
         "compile": settings.compile,
         "processes": accelerator.num_processes,
         "tf32": task.recipe.amp == "no" and uses_tf32(model, device),
+        "float32_for_fp16": task.recipe.amp == "fp16" and accelerator.scaler is None,
         "draws_on_device": history.draws_on_device,
         "codes": history.codes,
         "sites": [*sites],

@@ -52,7 +52,7 @@ def mine(place: Workplace) -> Path:
 
 
 def write(file: Path, version: int) -> None:
-    """Write a version of the plug-in, whose module in a folder beside it changes the numbers."""
+    """Write a version of the plug-in, with a module in a subfolder that changes the numbers."""
     (file.parent / "parts").mkdir(exist_ok=True)
     (file.parent / "parts" / "factor.py").write_text(f"FACTOR = {version}.5\n")
     file.write_text(MIX.format(version=version))

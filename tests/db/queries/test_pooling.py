@@ -60,6 +60,7 @@ def write(folder: Path, store: Store) -> Write:
         ({"device": H100, "draws_on_device": True}, [], f"torch 2.12 draws of {H100}"),
         ({"processes": 2}, [], "torch 2.12 2-processes"),
         ({}, [{"micro_batch_splits": 2}, {}], "torch 2.12 2-splits"),
+        ({"float32_for_fp16": True}, [], "torch 2.12 float32-for-fp16"),
         ({"compile": True, "tf32": True}, [], "torch 2.12 compiled tf32"),
         ({"codes": [[0, "a" * 12], [7, "b" * 12]]}, [], "torch 2.12 mixed-code"),
     ],
