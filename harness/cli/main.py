@@ -65,7 +65,7 @@ COMMANDS = {
     "list": Target(
         "dropbench.jobs.cli.inspect_commands:app", "List tasks, models, data, regularizers, suites and more."
     ),
-    "check": Target("dropbench.jobs.cli.check_command:app", "Try the entries of plug-ins, without training.", True),
+    "check": Target("dropbench.jobs.cli.check_command:app", "Try the entries of plug-ins, without training."),
     "doctor": Target("dropbench.harness.cli.commands:app", "Report what works on this machine, or in a model."),
 }
 
@@ -95,8 +95,7 @@ class LazyGroup(TyperGroup):
             from dropbench.harness.settings import Settings
             from dropbench.harness.trials.plugins import load_plugins
 
-            with contextlib.redirect_stdout(sys.stderr):  # what a file prints is no part of the output
-                load_plugins(Settings.from_environment().plugins)
+            load_plugins(Settings.from_environment().plugins)
         application = load(target.app)
         application.rich_markup_mode = None  # Rich would drop the brackets of "[profiles.NAME]" and "[SUITE]"
         command: Any = get_command(application)
