@@ -18,6 +18,8 @@ from dropbench.harness.trials.trial import Trial
 
 ENGINE = 1
 """The result version of the engine: training loop, optimization, seeding, attention, data loading."""
+AUGMENTATION = {"randaugment": 2, "erase": 2}
+"""The result version of augmentation by the recipe's key; only trials that use it have it."""
 
 
 def current_versions(trial: Trial) -> dict[str, int]:
@@ -27,11 +29,12 @@ def current_versions(trial: Trial) -> dict[str, int]:
 
 def _items(trial: Trial) -> tuple[str, ...]:
     regularizers = (f"regularizer {name}" for name in part_names(trial.regularizer.name) if name != "none")
-    return ("engine", f"task {trial.task}", f"model {trial.model}", *regularizers)
+    augmentation = (f"augmentation {key}" for key in AUGMENTATION if trial.recipe.get(key))
+    return ("engine", f"task {trial.task}", f"model {trial.model}", *augmentation, *regularizers)
 
 
 def item_version(item: str) -> int:
-    """Return the result version of ``engine``, ``task NAME``, ``model NAME`` or ``regularizer NAME``; 1 for data sets.
+    """Return the result version of ``engine``, or of a task, model, regularizer or augmentation; 1 for data sets.
 
     Raises:
         InputError: the task or regularizer is unknown or broken.
@@ -43,6 +46,8 @@ def item_version(item: str) -> int:
         return class_of(name).result_version
     if kind == "model" and name in MODELS:  # a task may build its models itself
         return int(MODELS.entry(name).facts.get("result_version", 1))
+    if kind == "augmentation":
+        return AUGMENTATION.get(name, 1)
     return ENGINE if kind == "engine" else 1
 
 

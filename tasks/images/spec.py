@@ -73,7 +73,6 @@ class ImageClassificationSpec(PresetTask):
     """Image classification: one label per image."""
 
     name: ClassVar[str] = "image-classification"
-    result_version: ClassVar[int] = 2
     recipe_type: ClassVar[type[Recipe]] = ImageRecipe
     metrics: ClassVar[tuple[Metric, ...]] = (ACCURACY,)
     recipe: ImageRecipe

@@ -44,6 +44,16 @@ def test_versions_of_one_are_no_part_of_a_trial() -> None:
     assert "result_versions" not in trial.to_json()
 
 
+def test_only_trials_with_an_augmentation_have_its_version() -> None:
+    overrides = {"randaugment": "rand-m1-n1", "erase": 0.0}
+    [trial] = make_trials(REQUEST.model_copy(update={"overrides": overrides}), [0], Settings())
+    assert trial.result_versions == {"augmentation randaugment": 2}
+    assert version_note(trial) is None
+    earlier = trial.model_copy(update={"result_versions": {}})
+    assert earlier.id != trial.id
+    assert version_note(earlier) == "trained with result version 1 of augmentation randaugment; version 2 is current"
+
+
 def test_the_engine_of_the_shipped_reference_has_version_0() -> None:
     old = make().model_copy(update={"result_versions": {"engine": 0}})
     assert old.id != make().id
