@@ -140,10 +140,12 @@ def averaged_weights(folder: Path, steps: Sequence[int], weights: dict[str, Any]
     return mean
 
 
-def discard(folder: Path) -> None:
-    """Delete the training states of a trial that succeeded; its selected weights stay for analyses."""
-    for path in (*_newest_first(folder), *folder.glob("part-*.pt")):
-        path.unlink(missing_ok=True)
+def discard(folder: Path, selected: int) -> None:
+    """Delete the training states of a trial that succeeded; the weights of the selected step stay for analyses."""
+    kept = weights_path(folder, selected)
+    for path in (*_newest_first(folder), *folder.glob("part-*.pt"), *folder.glob("weights-*.pt")):
+        if path != kept:
+            path.unlink(missing_ok=True)
 
 
 def weights_path(folder: Path, step: int, stem: str = "weights") -> Path:
