@@ -40,7 +40,7 @@ COMMANDS = {
         "dropbench.jobs.cli.run_commands:app", "Train a suite or one configuration here, and print its table."
     ),
     "enqueue": Target("dropbench.jobs.cli.run_commands:app", "Enqueue the trials of suites or of one configuration."),
-    "submit": Target("dropbench.jobs.cli.run_commands:app", "Submit trials to workers, on this machine or on SLURM."),
+    "submit": Target("dropbench.jobs.cli.submit_command:app", "Submit trials to workers, on this machine or on SLURM."),
     "status": Target(
         "dropbench.jobs.cli.queue_commands:app", "Count the trials by state, or follow them.", plugins=False
     ),

@@ -84,11 +84,6 @@ class Profile(BaseModel):
         }
         return {key: value for key, value in parameters.items() if value is not None}
 
-    @property
-    def gpu_hours(self) -> float:
-        """Return the maximum GPU-hours of a job."""
-        return self.nodes * self.gpus * self.time / 60
-
 
 def load_profile(name: str, file: Path = FILE) -> Profile:
     """Load the table ``[profiles.NAME]`` of a file; raise InputError if it is missing, or as `load_profiles`."""

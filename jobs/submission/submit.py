@@ -12,8 +12,12 @@ from dropbench.harness.settings import Settings
 from dropbench.jobs.slurm import client
 from dropbench.jobs.slurm.array_executor import ArrayExecutor
 from dropbench.jobs.slurm.profile import FILE, Profile, load_profile, load_profiles
+from dropbench.jobs.submission.cost import Estimate, trials_to_probe
 from dropbench.jobs.submission.dispatch import Plan, dispatch
 from dropbench.jobs.worker import slots
+
+PROBE_MINUTES = 30
+"""Time limit of a job that probes a trial, so that the cluster fits it in between longer ones."""
 
 MIN_MEMORY_GB = 2.0
 """Memory of a job if the cluster's default is less: torch and a small trial need about 0.5 GB."""
@@ -109,6 +113,16 @@ def group_by_profile(
         yield list(ungrouped), replace(plan, profile=named or load_profile("default"))
 
 
+def probes(store: Store, groups: Sequence[tuple[list[str], Plan]]) -> list[tuple[list[str], Plan]]:
+    """Return the trials that measure unknown costs, one of each kind, to be run in short jobs."""
+    probed = []
+    for group, plan in groups:
+        if plan.profile is not None and (ids := trials_to_probe(store, group, plan.profile)):
+            one_each = {"time": min(plan.profile.time, PROBE_MINUTES), "trials_per_job": 1, "trials_at_a_time": 1}
+            probed.append((ids, replace(plan, profile=plan.profile.model_copy(update=one_each))))
+    return probed
+
+
 def submit(store: Store, settings: Settings, ids: Sequence[str], plan: Plan) -> Submitted:
     """Start as many trials as possible.
 
@@ -151,8 +165,8 @@ def submit(store: Store, settings: Settings, ids: Sequence[str], plan: Plan) -> 
     return Submitted(plan, trials, workers, len(ids), None if refusal is None else str(refusal), (*notes,))
 
 
-def preview(settings: Settings, ids: Sequence[str], plan: Plan) -> str:
-    """Return a description of what `submit` would start; for SLURM, the script."""
+def preview(settings: Settings, ids: Sequence[str], plan: Plan, cost: Estimate | None) -> str:
+    """Return a description of what `submit` would start; for SLURM, the script and its `cost`."""
     trials = count_of(len(ids), "trial")
     if plan.executor == "slurm":
         assert plan.profile is not None
@@ -161,7 +175,7 @@ def preview(settings: Settings, ids: Sequence[str], plan: Plan) -> str:
         max_array_size = client.max_array_size()
         executor = ArrayExecutor(folder, plan.profile, "dropbench", throttle=plan.throttle, after=plan.after)
         counts = f"{trials} in {count_of(jobs, 'job')}, {count_of(-(-jobs // max_array_size), 'array')}"
-        hours = f"at most {jobs * plan.profile.gpu_hours:.1f} GPU-hours"
-        return f"{executor.script(min(jobs, max_array_size))}\n# {counts}; {hours}"
+        lines = [counts, *(cost.lines() if cost is not None else ())]
+        return "\n# ".join([executor.script(min(jobs, max_array_size)), *lines])
     free = plan.parallel - slots.count_workers(settings.runs) if plan.executor == "local" else 1
     return f"Would submit {trials} to {count_of(max(0, min(free, len(ids))), 'worker')} ({plan.executor})."

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 
 import pytest
@@ -116,3 +118,17 @@ def test_submitted_trials_are_reported_although_the_next_array_is_refused(
         "run `dropbench submit` again later."
     )
     assert (queue.counts()["submitted"], queue.counts()["queued"]) == (2, 2)
+
+
+def test_a_probe_submits_one_trial_of_each_kind_in_a_short_job(place: Workplace, programs: Programs) -> None:
+    environment = {**place.environment, "PATH": os.environ["PATH"]}
+    (place.folder / "dropbench.toml").write_text("[profiles.default]\ngpus = 8\ntime = 720\ntrials_per_job = 9\n")
+    place.ok("enqueue", "tiny.yaml")
+    shown = place.ok("submit", "--executor", "slurm", "--probe", "--dry-run", env=environment).stdout
+    assert "#SBATCH --time=30\n" in shown
+    assert "# 1 trial in 1 job, 1 array\n" in shown
+    (done,) = json.loads(place.ok("submit", "--executor", "slurm", "--probe", "--json", env=environment).stdout)
+    assert (done["trials"], done["workers"]) == (1, 1)
+    refused = place.call("submit", "--probe", env=environment)
+    assert refused.returncode == 2
+    assert "--probe: it measures the cost of a cluster's GPUs: expected no --executor local" in refused.stderr
