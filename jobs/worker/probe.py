@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 
@@ -12,7 +11,9 @@ WARM_UP_STEPS = 10
 
 
 class Probe:
-    """Stop requests of a trial that is probed: those of its worker, and one after `STEPS` steps.
+    """Stop requests of a trial that is probed: those of its worker, and one after `STEPS` steps of its optimizer.
+
+    As a context it counts the steps.
 
     Attributes:
         rate: steps per second after the warm-up; None if the probe has not ended.
@@ -25,19 +26,32 @@ class Probe:
         self.stop, self.steps, self.start = stop, 0, 0.0
         self.rate: float | None = None
 
+    def __enter__(self) -> Probe:
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        self.hook = register_optimizer_step_post_hook(self.count)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.hook.remove()
+
     def __call__(self) -> bool:
-        """Count a step; return whether the trial should stop."""
+        """Return whether the trial should stop."""
+        return self.rate is not None or self.stop()
+
+    def count(self, *step: object) -> None:
+        """Count a step."""
         self.steps += 1
         if self.steps == WARM_UP_STEPS:
             self.start = _time()
         elif self.steps == STEPS:
             self.rate = (STEPS - WARM_UP_STEPS) / (_time() - self.start)
-        return self.rate is not None or self.stop()
 
 
 def _time() -> float:
     """Return the time in seconds at which the GPU, if one is used, has computed everything so far."""
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_initialized():
+    import torch
+
+    if torch.cuda.is_initialized():
         torch.cuda.synchronize()
     return time.perf_counter()

@@ -193,7 +193,8 @@ class Worker:
                 require_unchanged()
                 with _redirect_output(directory, attempt.number) if not self.terminal else contextlib.nullcontext():
                     group.broadcast((str(directory.path), settings.micro_batch_splits))
-                    result = _train(directory, settings, probe if settings.probe else stop_requests)
+                    with probe if settings.probe else contextlib.nullcontext(stop_requests) as stop:
+                        result = _train(directory, settings, stop)
                 directory.write_result(result)
             except SupersededError:
                 raise
