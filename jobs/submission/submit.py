@@ -19,6 +19,9 @@ from dropbench.jobs.worker import slots
 PROBE_MINUTES = 30
 """Time limit of a job that probes a trial, so that the cluster fits it in between longer ones."""
 
+RETRY_DELAYS_S = 2.0, 8.0, 30.0
+"""Seconds before sbatch is called again after it did not reach the controller."""
+
 MIN_MEMORY_GB = 2.0
 """Memory of a job if the cluster's default is less: torch and a small trial need about 0.5 GB."""
 
@@ -126,13 +129,15 @@ def probes(store: Store, groups: Sequence[tuple[list[str], Plan]]) -> list[tuple
 def submit(store: Store, settings: Settings, ids: Sequence[str], plan: Plan) -> Submitted:
     """Start as many trials as possible.
 
-    If the cluster refuses an array because of its limit of jobs, submit half of it, and so on.
+    If the cluster refuses an array because of its limit of jobs, submit half of it, and so on. If its controller is not
+    reached, try again after some seconds.
 
     Raises:
         InputError: see `dropbench.jobs.submission.dispatch.dispatch`; not if `sbatch` has accepted some trials before
             it refuses.
     """
     trials = workers = 0
+    delays, job_limit_reached = iter(RETRY_DELAYS_S), False
     refusal: client.SubmissionRefusedError | None = None
     created: set[str] = set()
     notes: list[str] = []
@@ -141,8 +146,11 @@ def submit(store: Store, settings: Settings, ids: Sequence[str], plan: Plan) -> 
             done = dispatch(store, settings, ids, plan, created)
         except client.SubmissionRefusedError as error:
             jobs = plan.max_array_size or min(-(-len(ids) // plan.max_trials_per_job), client.max_array_size())
-            if error.job_limit_reached and jobs > 1:
-                plan = replace(plan, max_array_size=jobs // 2)
+            if (error.job_limit_reached or error.array_too_long) and jobs > 1:
+                plan, job_limit_reached = replace(plan, max_array_size=jobs // 2), error.job_limit_reached
+                continue
+            if error.temporary and (delay := next(delays, None)) is not None:
+                client.sleep(delay)
                 continue
             if not trials:
                 raise
@@ -157,7 +165,7 @@ def submit(store: Store, settings: Settings, ids: Sequence[str], plan: Plan) -> 
         ids = [id for id in ids if id not in submitted]
         if plan.executor == "local":
             break
-        if plan.max_array_size is not None and plan.max_array_size > 1:
+        if job_limit_reached and plan.max_array_size is not None and plan.max_array_size > 1:
             # Twice as many were refused, so the rest of them does not fit.
             plan = replace(plan, max_array_size=plan.max_array_size // 2)
         if plan.throttle:  # it applies within an array

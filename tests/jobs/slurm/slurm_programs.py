@@ -110,7 +110,7 @@ class SlurmPrograms:
             if element.name in names:
                 last = element.runs[-1] if element.runs and element.state != "PENDING" else None
                 node, started = (last.node, _format_time(last.started)) if last else ("", "N/A")
-                lines.append(f"{element.array}|{element.index}|{element.state}|{node}|{started}|{element.name}")
+                lines.append(f"{element.array}|{element.index}|{element.state}|{node}|{started}|None|{element.name}")
         return "\n".join(lines)
 
     def _sacct(self, *arguments: str) -> str:
