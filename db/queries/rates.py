@@ -77,10 +77,11 @@ def shapes_of(store: Store, ids: Sequence[str]) -> dict[str, tuple[Shape, int]]:
 
 def _shapes(connection: Any, configs: set[str]) -> dict[str, Shape]:
     query = select(Configs.c.id, Configs.c.config).where(in_list(connection, Configs.c.id, configs))
-    return {id: _shape(config) for id, config in connection.execute(query)}
+    return {id: shape_of(config) for id, config in connection.execute(query)}
 
 
-def _shape(config: dict[str, Any]) -> Shape:
+def shape_of(config: dict[str, Any]) -> Shape:
+    """Return the shape of a configuration (`Trial.config`)."""
     recipe = {key: value for key, value in config["recipe"].items() if key not in SAME_COST}
     parts = {key: config[key] for key in ("task", "data", "model", "align")}
     return Shape(canonical_json({**parts, "recipe": recipe}), f"{config['model']} on {config['data']['name']}")

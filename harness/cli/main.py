@@ -66,7 +66,10 @@ COMMANDS = {
         "dropbench.jobs.cli.inspect_commands:app", "List tasks, models, data, regularizers, suites and more."
     ),
     "check": Target("dropbench.jobs.cli.check_command:app", "Try the entries of plug-ins, without training."),
-    "doctor": Target("dropbench.harness.cli.commands:app", "Report what works on this machine, or in a model."),
+    "doctor": Target(
+        "dropbench.jobs.cli.doctor_command:app",
+        "Report what works on this machine, in a model or on a cluster's nodes.",
+    ),
 }
 
 GARBAGE = 500_000

@@ -10,20 +10,14 @@ import typer
 
 from dropbench.db.cli.completion import complete_filter
 from dropbench.db.cli.output import Json
-from dropbench.harness.cli.completion import Item, completer, one_of
+from dropbench.harness.cli.completion import one_of
 from dropbench.harness.cli.examples import examples
 from dropbench.harness.cli.option_groups import GroupedCommand
 from dropbench.harness.errors import InputError
-from dropbench.jobs.cli.options import RunOptions, with_run_options
+from dropbench.jobs.cli.options import RunOptions, complete_profile, with_run_options
 from dropbench.jobs.cli.run_commands import describe, describe_remaining, enqueue_suites, only_json
 
 app = typer.Typer(add_completion=False)
-
-
-def _profiles(word: str) -> list[Item]:
-    from dropbench.jobs.slurm.profile import load_profiles
-
-    return [(name, "") for name in load_profiles()]
 
 
 @app.command(
@@ -55,7 +49,7 @@ def submit(
         typer.Option(
             metavar="NAME",
             help="A [profiles.NAME] of dropbench.toml; default: the first that matches a trial.",
-            autocompletion=completer(_profiles),
+            autocompletion=complete_profile,
         ),
     ] = None,
     parallel: Annotated[

@@ -78,6 +78,16 @@ class Profile(BaseModel):
             raise ValueError(f"environment: {error}") from None
         return self
 
+    @property
+    def idle_gpus(self) -> str | None:
+        """What to do about GPUs that no process uses; None if all of them are used."""
+        used = self.tasks * self.trials_at_a_time
+        if used >= self.gpus:
+            return None
+        one_trial = f"`tasks = {self.gpus}` (one trial on all of them)"
+        side_by_side = f" or `trials_at_a_time = {self.gpus}` (a trial on each)" if self.nodes * self.tasks == 1 else ""
+        return f"{self.gpus - used} of {self.gpus} GPUs stay idle: set {one_trial}{side_by_side}"
+
     def to_submitit(self) -> dict[str, Any]:
         """Return the parameters of Submitit's SlurmExecutor."""
         exports = [f"export {name}={shlex.quote(value)}" for name, value in self.environment.items()]

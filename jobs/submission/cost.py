@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from dropbench.db.queries.rates import Rate, Shape, recorded_rates, shapes_of
 from dropbench.db.store.store import Store
@@ -15,6 +15,20 @@ from dropbench.jobs.slurm.profile import Profile
 
 TOTAL = "all"
 PROBE = "`dropbench submit --executor slurm --probe` measures them"
+
+
+class Speed(NamedTuple):
+    """The speed of a shape on the GPUs of a profile.
+
+    Attributes:
+        steps: steps of a whole trial.
+        gpu_hours_per_step: GPU-hours per step.
+        seconds_per_step: seconds per step of a trial on all GPUs of the profile.
+    """
+
+    steps: int
+    gpu_hours_per_step: float
+    seconds_per_step: float
 
 
 @dataclass
@@ -78,14 +92,12 @@ def estimate(store: Store, ids: Sequence[str], profile: Profile) -> Estimate | N
     """
     if not profile.gpus:
         return None
-    rates = recorded_rates(store)
-    known = {shape: rate for shape, recorded in rates.items() if (rate := _per_step(recorded, profile))}
+    known = known_speeds(store, profile)
     suites, found = store.suites(ids), Estimate({}, Cost())
     for id, (shape, done) in shapes_of(store, ids).items():
         gpu_hours = None
         if shape in known:
-            steps, hours_per_step = known[shape]
-            gpu_hours = max(0, steps - done) * hours_per_step
+            gpu_hours = max(0, known[shape].steps - done) * known[shape].gpu_hours_per_step
         for cost in [found.total, *(found.suites.setdefault(name, Cost()) for name in suites.get(id, ()))]:
             cost.add(shape, gpu_hours)
     return found
@@ -98,13 +110,20 @@ def trials_to_probe(store: Store, ids: Sequence[str], profile: Profile) -> list[
     return [*{shape: id for id, (shape, _) in shapes_of(store, ids).items() if shape in unknown}.values()]
 
 
-def _per_step(rates: Sequence[Rate], profile: Profile) -> tuple[int, float] | None:
-    """Return the steps of a trial, and GPU-hours per step; None if they are not known on the GPUs of a profile."""
+def known_speeds(store: Store, profile: Profile) -> dict[Shape, Speed]:
+    """Return the speeds that are known on the GPUs of a profile, by shape."""
+    rates = recorded_rates(store)
+    return {shape: speed for shape, recorded in rates.items() if (speed := _speed(recorded, profile))}
+
+
+def _speed(rates: Sequence[Rate], profile: Profile) -> Speed | None:
+    """Return the speed on the GPUs of a profile; None if it is not known."""
     rates = [rate for rate in rates if profile.gpu_type is None or is_of_type(rate.device, profile.gpu_type)]
     rates = [rate for rate in rates if rate.gpus == profile.gpus * profile.nodes] or rates
     if len({rate.device for rate in rates}) != 1:  # a profile without gpu_type may get any of several
         return None
-    return max(rate.steps for rate in rates), fmean(rate.seconds_per_step * rate.gpus for rate in rates) / 3600
+    hours = fmean(rate.seconds_per_step * rate.gpus for rate in rates) / 3600
+    return Speed(max(rate.steps for rate in rates), hours, hours * 3600 / (profile.gpus * profile.nodes))
 
 
 def is_of_type(device: str, gpu_type: str) -> bool:

@@ -183,7 +183,7 @@ def preview(settings: Settings, ids: Sequence[str], plan: Plan, cost: Estimate |
         max_array_size = client.max_array_size()
         executor = ArrayExecutor(folder, plan.profile, "dropbench", throttle=plan.throttle, after=plan.after)
         counts = f"{trials} in {count_of(jobs, 'job')}, {count_of(-(-jobs // max_array_size), 'array')}"
-        lines = [counts, *(cost.lines() if cost is not None else ())]
+        lines = [counts, *filter(None, [plan.profile.idle_gpus]), *(cost.lines() if cost is not None else ())]
         return "\n# ".join([executor.script(min(jobs, max_array_size)), *lines])
     free = plan.parallel - slots.count_workers(settings.runs) if plan.executor == "local" else 1
     return f"Would submit {trials} to {count_of(max(0, min(free, len(ids))), 'worker')} ({plan.executor})."
