@@ -69,7 +69,7 @@ def doctor(
             "--profile and --suite: expected both: they check whether the profile's jobs can train the suite"
         )
     if profile is not None and suite is not None:
-        from dropbench.jobs.submission.readiness import check_readiness
+        from dropbench.jobs.queue.readiness import check_readiness
 
         if model is not None:
             raise InputError("--model: expected no --profile")
