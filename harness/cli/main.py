@@ -65,9 +65,9 @@ COMMANDS = {
     "list": Target(
         "dropbench.jobs.cli.inspect_commands:app", "List tasks, models, data, regularizers, suites and more."
     ),
-    "check": Target("dropbench.jobs.cli.check_command:app", "Try the entries of plug-ins, without training."),
+    "check": Target("dropbench.jobs.cli.check_commands:app", "Try the entries of plug-ins, without training."),
     "doctor": Target(
-        "dropbench.jobs.cli.doctor_command:app",
+        "dropbench.jobs.cli.check_commands:app",
         "Report what works on this machine, in a model or on a cluster's nodes.",
     ),
 }

@@ -80,7 +80,7 @@ class Profile(BaseModel):
 
     @property
     def idle_gpus(self) -> str | None:
-        """What to do about GPUs that no process uses; None if all of them are used."""
+        """The number of GPUs that no process uses, with what to do; None if all of them are used."""
         used = self.tasks * self.trials_at_a_time
         if used >= self.gpus:
             return None

@@ -31,7 +31,7 @@ REDUCED_NUMBERS, REDUCTIONS = 2**22, 5
 POLL_INTERVAL_S = 2.0
 
 Report = dict[str, Any]
-"""What a process found, by check; a text instead of a value is the error."""
+"""Findings of a process, by check; a text instead of a value is the error."""
 
 
 @dataclass(eq=False)

@@ -13,7 +13,7 @@ import torch
 from dropbench.harness.checking import contract, once
 from dropbench.harness.cli.main import run
 from dropbench.harness.trials.trial import Trial
-from dropbench.jobs.cli.check_command import ON_DIGITS
+from dropbench.jobs.cli.check_commands import ON_DIGITS
 from tests.harness.checking.mistakes import AROUND, LOSS, MISTAKES, SHRINK
 from tests.harness.checking.own_task import ENQUEUE, write
 

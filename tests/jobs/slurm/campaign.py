@@ -78,8 +78,18 @@ class Report:
     worker_seconds: float = 0.0
     seconds: float = 0.0
     calls: Counter[str] = field(default_factory=Counter)
+    refusals: Counter[str] = field(default_factory=Counter)
     attempts: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
+
+    @contextlib.contextmanager
+    def refusing(self) -> Iterator[None]:
+        """Count the refusals of the cluster by their message."""
+        try:
+            yield
+        except InputError as error:
+            self.refusals[str(error)] += 1
+            print(error, file=sys.stderr)
 
     @property
     def look_up_rate(self) -> float:
@@ -153,7 +163,7 @@ def _pass(slurm: SimulatedSlurm, settings: Settings, report: Report, trials_per_
         with open_store(settings.database) as store:
             collect(store, settings)
             if queued := store.find("queued"):
-                with contextlib.suppress(InputError):  # the limit of submitted jobs is reached
+                with report.refusing():
                     submit(store, settings, queued, plan)
             status = read_status(store, settings)
     except Killed:
