@@ -15,6 +15,7 @@ from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional
 
 from dropbench.harness.errors import InputError
+from dropbench.harness.seeding import alike_in_all_parts
 
 POLICY = re.compile(r"rand(-(m|n|p|mstd|mmax|inc)\d+(\.\d+)?)+")
 
@@ -112,7 +113,7 @@ def mixup_cutmix(pixels: Tensor, labels: Tensor, classes: int, mixup: float, cut
         labels: (B,).
         classes: number of classes.
         mixup: α of MixUp's Beta distribution; 0: no MixUp.
-        cutmix: α of CutMix's Beta distribution; 0: no CutMix. If both are positive, one is drawn for each batch.
+        cutmix: α of CutMix's Beta distribution; 0: no CutMix. If both are positive, one is drawn for each micro-batch.
 
     Returns:
         images (B, C, H, W), and class probabilities (B, classes).
@@ -121,5 +122,6 @@ def mixup_cutmix(pixels: Tensor, labels: Tensor, classes: int, mixup: float, cut
         return pixels, one_hot(labels, classes).to(pixels.dtype)
     transforms: list[Any] = [v2.MixUp(alpha=mixup, num_classes=classes)] if mixup else []
     transforms += [v2.CutMix(alpha=cutmix, num_classes=classes)] if cutmix else []
-    images, probabilities = v2.RandomChoice(transforms)(pixels, labels)
+    with alike_in_all_parts():
+        images, probabilities = v2.RandomChoice(transforms)(pixels, labels)
     return images, probabilities

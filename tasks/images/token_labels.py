@@ -19,6 +19,7 @@ from torch.nn.functional import cross_entropy, one_hot, softmax
 from torchvision.transforms import RandomResizedCrop
 from torchvision.transforms.v2 import functional
 
+from dropbench.harness.seeding import alike_in_all_parts
 from dropbench.tasks.data.images.label_maps import LabelMaps
 from dropbench.tasks.images.spec import DEFAULT_TOKEN_WEIGHT, ImageRecipe
 
@@ -50,7 +51,8 @@ def token_label_loss(model: nn.Module, images: Tensor, labels: Any, grid: Sequen
     else:
         maps, crops = labels
         target, token_target = labels_from_maps(maps, crops, (rows, columns), classes)
-    box = random_box(rows, columns)
+    with alike_in_all_parts():
+        box = random_box(rows, columns)
     top, left, bottom, right = box
     share = (bottom - top) * (right - left) / (rows * columns)
     logits, token_logits = model(images, box)
