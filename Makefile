@@ -25,7 +25,7 @@ COMPILED := adapters db dropbench harness jobs tasks
 # The tests of three SLURM clusters mostly wait for them, beside those that compute.
 PROCESSES = $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 3)))
 
-.PHONY: help setup bench test test-all chaos zoo docs results check lint format hooks lock clean
+.PHONY: help setup bench test test-fast test-all chaos zoo docs results check lint types format hooks lock clean
 
 help:
 	@echo "make bench    set up, run the suite quickstart and print its table: two minutes"
@@ -45,7 +45,11 @@ help:
 bench: setup
 	$(BIN)/dropbench run quickstart
 
-test: check
+# mypy takes one core for half a minute, and so runs beside the tests.
+test: lint
+	@$(MAKE) --no-print-directory -j2 types test-fast
+
+test-fast: setup
 	$(BIN)/python -m pytest -m "not slow" --numprocesses auto --maxprocesses 4 --durations=25
 
 test-all: setup
@@ -67,12 +71,14 @@ results: setup
 	$(BIN)/python docs/draw_gallery.py
 	$(BIN)/python docs/draw_screens.py
 
-lint: check
+check: lint types
 
-check: setup
+lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-logo
+
+types: setup
 	$(BIN)/mypy
 
 format: setup
