@@ -177,7 +177,7 @@ class Trained:
         def collate(numbers: list[int]) -> dict[str, Any]:
             return {"batch": task.batch("train", numbers) if own_batches else batches[next(at)][0].batch}
 
-        class Turns(TrainerCallback):
+        class Turns(TrainerCallback):  # type: ignore[misc]
             def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
                 if state.global_step % steps == 0:
                     outer.done.release()
