@@ -120,8 +120,8 @@ class Bare:
         """Do some more steps."""
         self.model.train()
         for step in islice(self.at, self.steps):
-            for part, _ in self.batches[step]:
-                loss = self.task.loss(self.model, part)
+            for part in self.batches[step]:
+                loss = self.task.loss(self.model, part.batch)
                 loss.backward()
             if self.task.recipe.clip_norm is not None:
                 nn.utils.clip_grad_norm_(self.model.parameters(), self.task.recipe.clip_norm)

@@ -121,7 +121,7 @@ def test_an_error_that_a_follower_reported_ends_the_trial(
         ("failed", "x.jpg: damaged"),
         ("queued", "MemoryError: no message"),
     ]
-    (attempt,) = directory.attempts()
+    (attempt,) = RunDirectory(place.runs / done.trials[1]).attempts()
     assert attempt["state"] == "out_of_memory"
 
 
