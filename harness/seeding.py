@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 _shared: torch.Generator | None = None
+_of_all_parts: int | None = None
 _has_accelerator = cache(torch.accelerator.is_available)
 
 
@@ -56,6 +57,29 @@ def shared_draws(seed: int) -> Iterator[None]:
 def shared_generator() -> torch.Generator | None:
     """Return the generator, on the CPU, for draws that processes share; None, torch's default, in other runs."""
     return _shared
+
+
+@contextmanager
+def drawing_for(seed: int, purpose: str, step: int, number: int, part: int | None) -> Iterator[None]:
+    """Seed all draws for a micro-batch, by its number in the step, or for a part of one; see `alike_in_all_parts`."""
+    global _of_all_parts
+    seed_all(derive(seed, purpose, step, number, part or 0))
+    _of_all_parts = None if part is None else derive(seed, purpose, step, number, "all parts")
+    try:
+        yield
+    finally:
+        _of_all_parts = None
+
+
+@contextmanager
+def alike_in_all_parts() -> Iterator[None]:
+    """Let torch's generator on the CPU draw alike in all parts of a micro-batch that memory or processes divide."""
+    if _of_all_parts is None:
+        yield
+        return
+    with torch.random.fork_rng(devices=()):
+        torch.default_generator.manual_seed(_of_all_parts)
+        yield
 
 
 def random_subset(eligible: Tensor, share: float, generator: torch.Generator) -> Tensor:

@@ -131,7 +131,7 @@ class Processes:
         A micro-batch that stands in has neither.
         """
         terms, targets = list[float](), list[tuple[float, ...]]()
-        for part, size in batch:
+        for part, size, *_ in batch:
             number = self.task.num_loss_terms(part)
             terms.append(size if number is None or not size else number)
             targets.append(tuple(target if size else 0.0 for target in self.task.num_targets(part)))

@@ -18,7 +18,7 @@ from dropbench.harness.errors import Diverged, InputError, Interrupted
 from dropbench.harness.models.sites import set_progress
 from dropbench.harness.regularizers.auxiliary_loss import modules_with_aux_loss, with_penalty
 from dropbench.harness.runs.run_directory import RunDirectory
-from dropbench.harness.seeding import derive, has_drawn, seed_all
+from dropbench.harness.seeding import derive, drawing_for, has_drawn, seed_all
 from dropbench.harness.settings import Settings
 from dropbench.harness.training import checkpoint, tracking
 from dropbench.harness.training.computation import run_environment
@@ -131,14 +131,15 @@ class Trainer(Processes):
         shares, step_terms = self.shares(batch)
         all_terms = step_terms / self.accelerator.num_processes  # gradients are averaged over the processes
         divide_loss, divide_grads = (1.0, all_terms) if self.task.divides_gradients else (all_terms, 1.0)
-        for micro, ((part, _), (terms, share)) in enumerate(zip(batch, shares, strict=True)):
-            # Seeded here and not once per run: all that a model draws depends on (seed, step, micro-batch, rank) alone.
-            rank = self.accelerator.process_index
-            seed_all(derive(self.seed, "step", self.state.step, micro, rank))
-            synchronizes = micro == len(batch) - 1 and not self.averages_gradients
-            with self.micro_batch(derive(self.seed, "shared", self.state.step, micro), synchronizes=synchronizes):
+        for position, (part, (terms, share)) in enumerate(zip(batch, shares, strict=True)):
+            synchronizes = position == len(batch) - 1 and not self.averages_gradients
+            # Seeded here and not once per run: all that a model draws depends on (seed, step, micro-batch) alone.
+            with (
+                drawing_for(self.seed, "step", self.state.step, part.number, part.part),
+                self.micro_batch(derive(self.seed, "shared", self.state.step, position), synchronizes=synchronizes),
+            ):
                 self.task.share = share
-                loss = with_penalty(self.loss(part), self.aux_loss_modules, self.state.step)
+                loss = with_penalty(self.loss(part.batch), self.aux_loss_modules, self.state.step)
                 loss = loss * terms / divide_loss
             self.accelerator.backward(loss)
             total += loss.detach()

@@ -163,11 +163,11 @@ def collect(
                     with directory.lock() as locked:
                         if locked:  # otherwise another worker took the trial meanwhile
                             finalize_dead(directory, submission.exit_cause if submission else None)
+                remote = submission if submission is not None and not submission.is_local else None
+                if (remote is not None and attribute_cause(directory, remote.exit_cause)) or observed.died:
                     observed = determine_state(directory, submission)
                 if observed.state in ("submitted", "running"):
                     busy.add(row.submission_id)
-                if submission is not None and not submission.is_local:
-                    attribute_cause(directory, submission.exit_cause)
                 if (observed.state, observed.reason) != (row.state, row.reason):
                     changed[id] = observed.state
                 elif not (thorough and observed.state == "running"):

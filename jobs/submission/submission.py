@@ -13,6 +13,8 @@ from dropbench.harness.files import read_json, read_tail, write_json
 from dropbench.harness.settings import Settings
 from dropbench.harness.trials.trial import TrialState
 from dropbench.jobs.worker import slots
+from dropbench.jobs.worker.failure import Failure
+from dropbench.jobs.worker.process_group import FAILURE_SUFFIX
 from dropbench.jobs.worker.stop_requests import STARTED_SUFFIX, STOP_FILE
 
 if TYPE_CHECKING:
@@ -92,10 +94,12 @@ class Submission:
         return None
 
     def exit_cause(self, attempt: dict[str, Any]) -> tuple[str, str] | None:
-        """Return the state and the cause of an attempt whose worker died; None if SLURM does not know them."""
+        """Return the state and the cause of an attempt whose worker died; None if neither it nor SLURM knows them."""
         job_id = attempt.get("job_id")
         if self.jobs is None or job_id is None:
             return None
+        if (failure := Failure.read(self.folder / f"{job_id}{FAILURE_SUFFIX}")) is not None:
+            return failure.state, failure.cause
         from dropbench.jobs.slurm.execution import exit_cause
 
         execution = self.jobs.ended(job_name(self.id), job_id, attempt.get("started_at"))

@@ -9,7 +9,6 @@ import os
 import resource
 import sys
 import time
-import traceback
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,10 +23,7 @@ from dropbench.harness.runs.run_directory import RunDirectory
 from dropbench.harness.runs.stamps import stamped
 from dropbench.harness.source import code_digest
 from dropbench.jobs.worker import process_group, retry
-
-LOST = "worker died without reporting an error (killed, out of memory, or node down)"
-
-_MESSAGE_LINES = 15
+from dropbench.jobs.worker.failure import LOST, Failure
 
 
 class Attempt:
@@ -99,18 +95,11 @@ class Attempt:
         }
         _rewrite(self.directory, self.number, self.record)
 
-    def fail(self, error: BaseException) -> None:
-        """Record the end by an exception: its type decides the state, its text is the cause, the log gets all of it."""
-        is_input_error = isinstance(error, InputError)
-        text = str(error) if is_input_error else "".join(traceback.format_exception(error)).strip()
-        lines = [_encodable(text)] if is_input_error else _encodable(text).splitlines()
+    def fail(self, failure: Failure) -> None:
+        """Record the end by an error; the log gets all of its text."""
         with contextlib.suppress(OSError), open_log(self.directory) as log:
-            log.write("\n".join(lines) + "\n")
-        if is_input_error:
-            self.finish("failed", lines[0])
-        else:
-            state = "out_of_memory" if _is_out_of_memory(error) else "failed"
-            self.finish(state, _one_line(error), "\n".join(lines[-_MESSAGE_LINES:]))
+            log.write(failure.text + "\n")
+        self.finish(failure.state, failure.cause, failure.message)
 
 
 def _number(variable: str) -> int:
@@ -131,14 +120,19 @@ ExitCause = Callable[[dict[str, Any]], tuple[str, str] | None]
 """Returns the state and the cause of an attempt whose process died, None if it does not know them."""
 
 
-def attribute_cause(directory: RunDirectory, exit_cause: ExitCause) -> None:
-    """Replace "lost" in the records of attempts by the true cause, which SLURM may report after the trial resumed."""
-    attempts = directory.attempts()
+def attribute_cause(directory: RunDirectory, exit_cause: ExitCause) -> bool:
+    """Replace "lost" in the records of attempts by the true cause, which SLURM may report after the trial resumed.
+
+    Return whether a cause was found.
+    """
+    attempts, found = directory.attempts(), False
     for position, attempt in enumerate(attempts):
         if attempt["state"] == "lost" and (end := exit_cause(attempt)) is not None:
             state, cause = retry.apply_limits(*end, attempt.get("steps_done"), attempts[:position])
             attempts[position] = {**attempt, "state": state, "cause": cause}
             _rewrite(directory, attempt["number"], attempts[position])
+            found = True
+    return found
 
 
 def finalize_dead(directory: RunDirectory, exit_cause: ExitCause | None = None) -> None:
@@ -225,29 +219,6 @@ def _progress(directory: RunDirectory) -> dict[str, Any]:
         "steps": next((event["steps"] for event in reversed(events) if "steps" in event), None),
         "steps_per_second": rate,
     }
-
-
-def _one_line(error: BaseException) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        return _encodable(f"{error.strerror}: {error.filename}" if error.filename else error.strerror)
-    try:
-        text = " ".join(_encodable(str(error)).split()) or "no message"
-    except Exception:  # a plug-in's error may fail at that
-        text = "its message cannot be read"
-    return f"{type(error).__name__}: {text}"[:500]
-
-
-def _encodable(text: str) -> str:
-    """Escape what is no character, such as a byte of a file's name that is not UTF-8."""
-    return text.encode(errors="backslashreplace").decode()
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    # If torch raised the error, torch is loaded; it need not be imported here.
-    torch = sys.modules.get("torch")
-    if isinstance(error, MemoryError) or (torch is not None and isinstance(error, torch.OutOfMemoryError)):
-        return True
-    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
 
 
 def _accelerator() -> tuple[str | None, int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import socket
@@ -11,9 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dropbench.harness.settings import Settings
+from dropbench.jobs.worker.failure import Failure
 
 JOIN_TIMEOUT_S = 600.0
 """Seconds to wait for rank 0: the nodes of a job do not start at the same time."""
+
+FAILURE_SUFFIX = ".failure.json"
+"""A file ``<job id>.failure.json`` in a submission's folder: the error of a process that is not the first."""
 
 _POLL_INTERVAL_S = 0.1
 
@@ -26,11 +31,13 @@ class ProcessGroup:
         rank: this process's number, from 0.
         size: number of processes.
         cpu: whether they train on the CPU.
+        failure_file: the file by which the others report an error to rank 0; None if there are no others.
     """
 
     rank: int = 0
     size: int = 1
     cpu: bool = False
+    failure_file: Path | None = None
 
     @classmethod
     def join(cls, folder: Path, job: str, settings: Settings) -> ProcessGroup:
@@ -48,8 +55,9 @@ class ProcessGroup:
         if job_environment.num_tasks == 1:
             return cls()
         start = os.environ.get("SLURM_RESTART_COUNT", "0")
-        address = folder / f"{job}.{start}.address"
+        address, failure_file = folder / f"{job}.{start}.address", folder / f"{job}{FAILURE_SUFFIX}"
         if job_environment.global_rank == 0:
+            failure_file.unlink(missing_ok=True)  # of an earlier start
             with socket.socket() as free:
                 free.bind(("", 0))
                 draft = address.with_suffix(".draft")
@@ -70,10 +78,25 @@ class ProcessGroup:
             "WORLD_SIZE": str(job_environment.num_tasks),
             "LOCAL_WORLD_SIZE": str(job_environment.num_tasks // job_environment.num_nodes),
         }
+        if settings.threads:  # otherwise accelerate divides the node's cores among the processes, and warns
+            os.environ["OMP_NUM_THREADS"] = str(settings.threads)
         import torch
 
         cpu = settings.device == "cpu" or not torch.cuda.is_available()  # each trial fails if it requires a GPU
-        return cls(job_environment.global_rank, job_environment.num_tasks, cpu=cpu)
+        return cls(job_environment.global_rank, job_environment.num_tasks, cpu, failure_file)
+
+    def report(self, error: BaseException) -> None:
+        """Report the error of a follower to rank 0, unless it only says that another process has died."""
+        failure = Failure.of(error)
+        if self.failure_file is not None and failure.state != "lost":
+            with contextlib.suppress(OSError):  # such as a full disk
+                failure.write(self.failure_file)
+
+    def failure(self, error: BaseException) -> Failure:
+        """Return what ended rank 0 with an error: the error of a follower, if that broke the connection."""
+        failure = Failure.of(error)
+        reported = Failure.read(self.failure_file) if self.failure_file and failure.state == "lost" else None
+        return reported or failure
 
     def receive(self) -> Iterator[tuple[str, int]]:
         """Yield what rank 0 broadcasts, until it shuts down."""

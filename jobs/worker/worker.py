@@ -86,21 +86,20 @@ class Worker:
 
     def run_in_group(self, settings: Settings, group: ProcessGroup, job: str | None) -> None:
         """Run the list as the first of a group of processes, or follow it."""
+        in_step = True
         with StopRequests(Path(self.folder)) as stop_requests:
             if group.rank:
-                for path, pieces in group.receive():
-                    directory = RunDirectory(Path(path))  # only rank 0 writes to it
-                    stop_requests.watch(directory)
-                    with contextlib.suppress(Interrupted):
-                        _train(directory, replace(settings, micro_batch_splits=pieces), stop_requests)
+                follow(settings, group, stop_requests)
             else:
                 if self.executor == "slurm":
                     (Path(self.folder) / f"{job}{STARTED_SUFFIX}").touch()
                 if self.trials_at_a_time > 1:
                     self.run_side_by_side(settings, stop_requests)
-                elif self.run_list(settings, stop_requests, group):
+                elif in_step := self.run_list(settings, stop_requests, group):
                     group.broadcast(None)  # otherwise the followers are in another collective call
         stop_requests.forward_signal(keyboard=self.terminal)
+        if group.size > 1 and not in_step:
+            sys.exit("the trial ended in one process: srun ends the others, which wait for it")
 
     def run_list(self, settings: Settings, stop_requests: StopRequests, group: ProcessGroup) -> bool:
         """Run the available trials one after the other. Return False if one has to be the last."""
@@ -148,14 +147,14 @@ class Worker:
                         break
                 return proceed
         except SupersededError:
-            return True
+            return group.size == 1  # the followers train on
         except InputError as error:  # a damaged file, for which `collect` fails the trial
             print(error, file=sys.stderr, flush=True)
             return True
         except FileNotFoundError:
             if directory.path.is_dir():
                 raise
-            return True  # the run directory was deleted, possibly during training
+            return group.size == 1  # the run directory was deleted, possibly during training
 
     def is_pending(self, directory: RunDirectory) -> bool:
         """Return whether this submission still has to run a trial; record the end of a dead attempt first."""
@@ -213,7 +212,7 @@ class Worker:
                 if self.terminal and isinstance(error, BrokenPipeError) and output_is_closed():
                     attempt.finish("interrupted", "its output was closed, such as by `| head`")
                     raise
-                attempt.fail(error)
+                attempt.fail(group.failure(error))
                 if self.terminal and sys.stdin.isatty():
                     error.add_note(f"in trial {directory.id}")  # `dropbench.harness.cli.main.run` leaves its traceback
                     raise
@@ -223,6 +222,19 @@ class Worker:
                 attempt.finish("succeeded")
                 _discard_training_states(directory)
         return True
+
+
+def follow(settings: Settings, group: ProcessGroup, stop_requests: StopRequests) -> None:
+    """Train what rank 0 trains, until it shuts down; report errors to it."""
+    for path, pieces in group.receive():
+        directory = RunDirectory(Path(path))  # only rank 0 writes to it
+        stop_requests.watch(directory)
+        try:
+            with contextlib.suppress(Interrupted):
+                _train(directory, replace(settings, micro_batch_splits=pieces), stop_requests)
+        except BaseException as error:
+            group.report(error)
+            raise
 
 
 def _wait_for_remote_holder(directory: RunDirectory, stop_requests: StopRequests) -> None:

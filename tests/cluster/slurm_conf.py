@@ -45,7 +45,6 @@ def slurm_conf(cluster: Cluster, host: str) -> Iterator[str]:
         "SchedulerParameters=batch_sched_delay=0,sched_interval=2,sched_min_interval=100000,bf_interval=2",
         "MinJobAge=300",
         "KillWait=3",
-        "KillOnBadExit=1",
         "SlurmdTimeout=20",
         "CompleteWait=0",
         "MpiDefault=none",

@@ -42,17 +42,41 @@ def test_both_processes_stop_and_resume_together(clustered: ClusterPlace, undist
     assert [attempt["state"] for attempt in directory.attempts()] == ["interrupted", "succeeded"]
 
 
-def test_if_one_process_dies_the_other_does_not_wait_forever(clustered: ClusterPlace, undisturbed: Metrics) -> None:
+@pytest.mark.parametrize("killed", [0, 1])
+def test_if_one_process_dies_the_trial_resumes(clustered: ClusterPlace, undisturbed: Metrics, killed: int) -> None:
     directory = clustered.lone("pair", suite="exact.yaml")
     first = int(directory.attempts()[-1]["pid"])
     (second,) = (pid for pid in _processes(clustered) if pid != first)
-    os.kill(second, signal.SIGKILL)
-    status = clustered.finish()
-    assert status["queued"] + status["failed"] == 1, directory.attempts()
-    clustered.ok("retry", "failed")
+    os.kill((first, second)[killed], signal.SIGKILL)
+    assert clustered.finish()["queued"] == 1, directory.attempts()
     clustered.ok("submit", "--executor=slurm", "--profile=pair")
     assert clustered.ended()["succeeded"] == 1
     check_close(directory, undisturbed)
+    assert [attempt["state"] for attempt in directory.attempts()] == ["lost", "succeeded"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "state", "cause"),
+    [("memory 5", "out_of_memory", "MemoryError"), ("raise 5", "failed", "ZeroDivisionError")],
+)
+def test_an_error_of_the_second_process_alone_is_that_of_the_trial(
+    clustered: ClusterPlace, undisturbed: Metrics, fault: str, state: str, cause: str
+) -> None:
+    clustered.trouble.write_text(f"{fault} 0 -1 1")
+    clustered.submit("exact.yaml", profile="pair")
+    status = clustered.ended()
+    (directory,) = clustered.directories()
+    (attempt,) = directory.attempts()
+    assert attempt["state"] == state
+    assert attempt["cause"].startswith(cause)
+    assert cause in (directory.path / "log.txt").read_text()
+    clustered.trouble.unlink()
+    if status["failed"]:
+        clustered.ok("retry", "failed")
+    clustered.ok("submit", "--executor=slurm", "--profile=pair")
+    assert clustered.ended()["succeeded"] == 1
+    check_close(directory, undisturbed)
+    assert [attempt["micro_batch_splits"] for attempt in directory.attempts()] == [1, 2 if "memory" in fault else 1]
 
 
 def _processes(clustered: ClusterPlace) -> list[int]:

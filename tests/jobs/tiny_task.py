@@ -3,9 +3,10 @@
 Settings that change no result come from the environment, so that a test can change them between two attempts.
 TINY_PAUSE is a file with the seconds per step, or "hold": from the fifth loss on, wait until it says something else.
 TINY_FAULT is a file with a fault: "raise 5" raises at step 5, "raise 5
-1" only with seed 1; "memory" runs out of memory, "short 2" does with more than two samples at a time; "hog" allocates
-two GiB, "hog 5 0 2" with more than two samples; "linger 6" takes six seconds for the test set; "disk" fills the disk
-with the file TINY_FILL; "input 0" finds invalid data; "import 0" kills every worker that loads this file.
+1" only with seed 1, "raise 5 1 -1 2" also only in process 2 of a group; "memory" runs out of memory, "short 2" does
+with more than two samples at a time; "hog" allocates two GiB, "hog 5 0 2" with more than two samples; "linger 6" takes
+six seconds for the test set; "disk" fills the disk with the file TINY_FILL; "input 0" finds invalid data; "import 0"
+kills every worker that loads this file.
 """
 
 from __future__ import annotations
@@ -124,8 +125,8 @@ class Tiny(Task):
 
     def fault(self, kind: str, samples: int = 0) -> None:
         requested, *rest = _content("TINY_FAULT").split() or [""]
-        number, seed, max_samples = [*map(int, rest), None, None, None][:3]
-        if requested != kind or seed not in (None, self.trial.seed):
+        number, seed, max_samples, rank = [*map(int, rest), None, None, None, None][:4]
+        if requested != kind or seed not in (None, self.trial.seed) or rank not in (None, int(os.getenv("RANK", "0"))):
             return
         if kind == "short":
             if samples > (number or 0):

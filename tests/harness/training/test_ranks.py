@@ -64,6 +64,10 @@ def test_ranks_evaluate_and_select_alike(tmp_path: Path, align: str) -> None:
     assert others == [first, first]
 
 
+DRAWING = {"accumulate": 4, "batch_size": 12, "erase": 0.5, "mixup": 0.8, "cutmix": 1.0, "model.drop_path_rate": 0.5}
+"""Draws of data and model, which depend on the micro-batch and not on the rank that computes it."""
+
+
 def gradients(directory: RunDirectory, steps: int, settings: Settings) -> list[Any]:
     """Return the gradient of each step over all ranks."""
     return [step_gradient(directory, step=step, settings=settings).numpy() for step in range(steps)]
@@ -84,6 +88,7 @@ def require_gradient_of_one(directory: RunDirectory, ranks: int, steps: int = 1,
         ("interaction-detection", 4, {"accumulate": 3}),
         ("language-modelling", 3, {"accumulate": 4}),
         ("text-classification", 3, {"batch_size": 2}),
+        ("image-classification", 2, DRAWING),
     ],
 )
 def test_ranks_have_the_gradient_of_one(tmp_path: Path, task: str, ranks: int, options: dict[str, Any]) -> None:
@@ -106,19 +111,21 @@ def test_eight_ranks_translate_what_one_does(tmp_path: Path) -> None:
     parts = [task.micro_batches(batch, 8) for batch in task.epoch(0, task.epoch_seed(0))]
     assert task.size("train") % 8 == 6
     assert [len(step) for step in parts] == [8, 8, 3]
-    assert [*map(len, deal(parts[0], 3, 8))] == [len(parts[0][3])]
+    assert deal(parts[0], 3, 8) == [(parts[0][3], 3, None)]
     require_gradient_of_one(directory, 8, len(parts), settings)
 
 
 def test_micro_batches_are_dealt_whole_and_the_rest_is_shared() -> None:
     parts = [[*range(start, start + 4)] for start in range(0, 20, 4)]
     assert [deal(parts, rank, 2) for rank in (0, 1)] == [
-        [parts[0], parts[2], [16, 18]],
-        [parts[1], parts[3], [17, 19]],
+        [(parts[0], 0, None), (parts[2], 2, None), ([16, 18], 4, 0)],
+        [(parts[1], 1, None), (parts[3], 3, None), ([17, 19], 4, 1)],
     ]
-    assert [deal(parts[:2], rank, 5) for rank in range(5)] == [[[0, 3]], [[4, 6]], [[1]], [[5, 7]], [[2]]]
-    assert deal([[7]], 1, 3) == [[]]
-    assert deal(parts, 0, 1) == parts
+    assert [deal(parts[:2], rank, 5) for rank in range(5)] == [
+        [([0, 3], 0, 0)], [([4, 6], 1, 0)], [([1], 0, 1)], [([5, 7], 1, 1)], [([2], 0, 2)],
+    ]  # fmt: skip
+    assert deal([[7]], 1, 3) == [([], 0, 1)]
+    assert deal(parts, 0, 1) == [(part, number, None) for number, part in enumerate(parts)]
 
 
 def train_losses(whole: RunDirectory, parts: RunDirectory, calls: int) -> list[float]:

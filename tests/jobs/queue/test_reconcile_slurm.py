@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from dropbench.db.store.run_record import read_run_record
 from dropbench.db.store.store import Store
 from dropbench.harness.clock import utc_now_iso
+from dropbench.harness.errors import InputError
 from dropbench.harness.runs.run_directory import RunDirectory
 from dropbench.jobs.queue.operations import cancel
 from dropbench.jobs.queue.reconcile import ObservedState, collect, determine_state
@@ -12,6 +15,7 @@ from dropbench.jobs.queue.status import read_status, render
 from dropbench.jobs.slurm.profile import Profile
 from dropbench.jobs.submission.dispatch import Dispatched, Plan, dispatch
 from dropbench.jobs.submission.submission import inspect_submissions, job_name
+from dropbench.jobs.worker.process_group import FAILURE_SUFFIX, ProcessGroup
 from dropbench.jobs.worker.stop_requests import STARTED_SUFFIX
 from tests.jobs.workplace import Programs, Workplace
 
@@ -94,6 +98,31 @@ def test_status_explains_why_trials_wait_that_were_killed(queue: Store, place: W
     assert sorted(render(read_status(queue, place.settings)).splitlines()[-2:]) == lines
     collect(queue, place.settings)
     assert sorted(render(read_status(queue, place.settings)).splitlines()[-2:]) == lines
+
+
+@pytest.mark.parametrize("end", ["running", "lost"])
+def test_an_error_that_a_follower_reported_ends_the_trial(
+    queue: Store, place: Workplace, programs: Programs, end: str
+) -> None:
+    """Whether rank 0 was killed, or noticed the loss before the report reached its node."""
+    done = submit(queue, place)
+    folder = place.runs / ".submitit" / done.submission
+    errors: list[BaseException] = [InputError("x.jpg: damaged"), MemoryError()]
+    for element, error in enumerate(errors):
+        (folder / f"71_{element}{STARTED_SUFFIX}").touch()
+        attempt = {"state": end, "submission": done.submission, "started_at": "2026-01-31T12:00:00.000+00:00"}
+        directory = RunDirectory(place.runs / done.trials[element])
+        directory.write_attempt(1, {**attempt, "ended_at": None, "job_id": f"71_{element}"})
+        ProcessGroup(1, 2, failure_file=folder / f"71_{element}{FAILURE_SUFFIX}").report(error)
+    programs(squeue="", sacct=r"printf '71_%s|FAILED|n1|2026-01-31T12:00:00|1:0|\n' 0 1")
+    collect(queue, place.settings)
+    rows = queue.states(done.trials[:2])
+    assert [(rows[id].state, rows[id].reason) for id in done.trials[:2]] == [
+        ("failed", "x.jpg: damaged"),
+        ("queued", "MemoryError: no message"),
+    ]
+    (attempt,) = RunDirectory(place.runs / done.trials[1]).attempts()
+    assert attempt["state"] == "out_of_memory"
 
 
 def test_an_attempt_on_another_machine_is_dead_if_its_job_is_pending_again(

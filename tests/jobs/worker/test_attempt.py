@@ -12,6 +12,7 @@ from dropbench.harness.runs.lease import Lease
 from dropbench.harness.runs.run_directory import RunDirectory
 from dropbench.harness.training.environment import processor
 from dropbench.jobs.worker.attempt import Attempt, checkpoint_step, finalize_dead
+from dropbench.jobs.worker.failure import Failure
 from dropbench.jobs.worker.retry import MAX_FRUITLESS_ATTEMPTS
 from tests.jobs.workplace import Tiny
 
@@ -89,7 +90,7 @@ class Unreadable(Exception):
 def test_an_exception_decides_state_and_cause(
     directory: RunDirectory, error: BaseException, state: str, cause: str | None, has_message: bool
 ) -> None:
-    begin(directory).fail(error)
+    begin(directory).fail(Failure.of(error))
     (record,) = directory.attempts()
     assert record["state"] == state
     assert cause is None or record["cause"] == cause
@@ -101,7 +102,7 @@ def test_an_exception_decides_state_and_cause(
 def test_torchs_out_of_memory_error(directory: RunDirectory) -> None:
     import torch
 
-    begin(directory).fail(torch.OutOfMemoryError("CUDA out of memory"))
+    begin(directory).fail(Failure.of(torch.OutOfMemoryError("CUDA out of memory")))
     assert directory.attempts()[0]["state"] == "out_of_memory"
 
 
