@@ -8,6 +8,7 @@ import pytest
 from dropbench.harness.errors import InputError
 from dropbench.jobs.slurm.profile import Profile, load_profile
 from tests.jobs.workplace import Programs, Workplace
+from tests.paths import ROOT
 
 TOML = """
 [profiles.a100]
@@ -47,6 +48,17 @@ def test_the_parameters_of_a_profile(tmp_path: Path) -> None:
     }
     quoted = Profile(environment={"TOKENS": "a b"}, setup=["module load cuda"])
     assert quoted.to_submitit()["setup"] == ["export TOKENS='a b'", "module load cuda"]
+
+
+def test_the_profile_in_the_documentation_uses_all_gpus(tmp_path: Path) -> None:
+    """It is that of the first commands of the page."""
+    page = (ROOT / "docs/cluster.md").read_text(encoding="utf-8")
+    toml = page.partition("cat > dropbench.toml <<'.'\n")[2].partition("\n.\n")[0]
+    (tmp_path / "dropbench.toml").write_text(toml)
+    profile = load_profile("node", tmp_path / "dropbench.toml")
+    assert profile.idle_gpus is None
+    requested = profile.to_submitit()
+    assert (requested["gpus_per_node"], requested["ntasks_per_node"], requested["cpus_per_task"]) == (8, 8, 8)
 
 
 @pytest.mark.parametrize(
