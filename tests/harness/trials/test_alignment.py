@@ -135,11 +135,8 @@ def test_the_second_phase_is_named_has_its_own_rate_and_is_selected_from(
     assert result["metrics"]["dev/accuracy"] == best["metrics"]["accuracy"]
 
 
-@pytest.mark.parametrize("stops", [(STEPS,), (STEPS + 1,), (3, 9, 1, 1)])
-def test_two_phases_stopped_anywhere_end_bit_for_bit_equal(
-    tmp_path: Path, tuned: Tuned, stops: tuple[int, ...]
-) -> None:
-    for calls in stops:
+def test_two_phases_stopped_anywhere_end_bit_for_bit_equal(tmp_path: Path, tuned: Tuned) -> None:
+    for calls in (3, STEPS - 3, 1, 1):
         with pytest.raises(Interrupted):
             run(tmp_path, tuned.trial, after(calls))
     assert tuned.equals(tmp_path, run(tmp_path, tuned.trial))
