@@ -21,7 +21,13 @@ from dropbench.tasks.data.classification import ImageClassificationData, TextCla
 from dropbench.tasks.data.dataset import DATASETS
 from dropbench.tasks.data.detection.annotations import AnnotatedSplit
 from dropbench.tasks.data.detection.coco import BoxedImage, DetectionData, read_annotations
-from dropbench.tasks.data.images.image_folder import ANNOTATIONS, annotated_images, class_folders, class_names
+from dropbench.tasks.data.images.image_folder import (
+    ANNOTATIONS,
+    annotated_images,
+    class_folders,
+    class_names,
+    file_split,
+)
 from dropbench.tasks.data.lines import single_spaces, stream_lines
 from dropbench.tasks.data.locate import Source
 from dropbench.tasks.data.read import Data
@@ -166,7 +172,7 @@ def read_image_folder(source: Source) -> ImageClassificationData:
                 f"{folders[split][0]}: class '{min(unknown)}' is in the folder or in {where}, but not in both"
             )
     given = {
-        split: (annotated_images if split in annotated else class_folders)(folder, classes, skipped)
+        split: file_split(folder, (annotated_images if split in annotated else class_folders)(folder, classes, skipped))
         for split, [folder] in folders.items()
     }
     splits, notes = _split_images(card, given, source.split_seed)
