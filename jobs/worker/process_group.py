@@ -15,7 +15,7 @@ from dropbench.harness.settings import Settings
 JOIN_TIMEOUT_S = 600.0
 """Seconds to wait for rank 0: the nodes of a job do not start at the same time."""
 
-_POLL_INTERVAL_S = 0.1
+_POLL_INTERVAL_S = 1.0
 
 
 @dataclass(frozen=True)
