@@ -15,7 +15,7 @@ from dropbench.harness.runs.run_directory import RunDirectory
 from dropbench.harness.training import checkpoint
 from dropbench.harness.trials.task import TASKS
 from dropbench.harness.trials.trial import Trial
-from tests.training import after, assert_resumes, curve, make_trial, run
+from tests.training import after, assert_resumes, curve, make_trial, once, run
 
 OPTIONS = {"epochs": 2, "batch_size": 48, "evaluate_every": 9, "model.depth": 2, "model.embed_dim": 16, "ema": 0.9}
 
@@ -103,7 +103,7 @@ def test_only_two_checkpoints_are_kept_and_no_orphaned_weights(tmp_path: Path) -
             run(tmp_path, trial, after(calls))
     folder = tmp_path / trial.id / "checkpoint"
     states = [torch.load(path, weights_only=True) for path in sorted(folder.glob("step-*.pt"))]
-    assert [state["step"] for state in states] == [22, 30]
+    assert [state["step"] for state in states] == [18, 22]  # the evaluation after step 18 was stopped
     needed = {state["selected"] for state in states} - {None}
     assert {int(path.stem.removeprefix("weights-")) for path in folder.glob("weights-*.pt")} == needed
 
@@ -132,7 +132,7 @@ def test_the_weights_of_the_last_evaluations_are_averaged(tmp_path: Path) -> Non
     for steps in (20, 40, 52):
         one = make(evaluate_every=20)
         with pytest.raises(Interrupted):
-            run(tmp_path / str(steps), one, after(steps))
+            run(tmp_path / str(steps), one, once(tmp_path / str(steps), one, "evaluate", steps))
         state = torch.load(tmp_path / str(steps) / one.id / "checkpoint" / f"step-{steps:09d}.pt", weights_only=True)
         average = {key[len("module.") :]: value for key, value in state["average"].items() if key.startswith("module.")}
         parts.append(average)
@@ -225,3 +225,14 @@ def test_a_compiled_model_trains_alike(tmp_path: Path, monkeypatch: pytest.Monke
     plain, quick = run(tmp_path / "plain", trial), run(tmp_path / "compiled", trial, compile=True)
     assert quick["metrics"] == pytest.approx(plain["metrics"], rel=1e-4)
     assert json.loads((tmp_path / "compiled" / trial.id / "environment.json").read_text())["compile"] is True
+
+
+def test_each_source_of_randomness_can_have_a_fixed_seed(tmp_path: Path) -> None:
+    short: dict[str, Any] = {"epochs": 1, "evaluate_every": 30}
+    whole = run(tmp_path, make(**short))["metrics"]
+    fixed: dict[str, Any] = {f"seed_{source}": 3 for source in ("init", "order", "masks")}
+    assert not fixed.keys() & make(**short).recipe.keys(), "trials without these keys keep their ids"
+    assert run(tmp_path, make(seed=4, **short, **fixed))["metrics"] == whole
+    for varied in fixed:
+        others: dict[str, Any] = {key: value for key, value in fixed.items() if key != varied}
+        assert run(tmp_path, make(seed=4, **short, **others))["metrics"] != whole, varied

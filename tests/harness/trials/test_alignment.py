@@ -25,7 +25,7 @@ from dropbench.harness.training.regularization import monte_carlo
 from dropbench.harness.trials.alignment import MAX_DRAWS, base_trial, num_mc_samples, validate_alignment
 from dropbench.harness.trials.task import TASKS
 from dropbench.harness.trials.trial import Trial
-from tests.training import after, curve, make_trial, run
+from tests.training import after, curve, make_trial, once, run
 
 OPTIONS = {
     "epochs": 1, "batch_size": 100, "evaluate_every": 5, "model.depth": 2, "model.embed_dim": 16, "ema": 0.9,
@@ -154,7 +154,7 @@ def test_nothing_is_dropped_in_the_second_phase(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(UnitDrop, "attend_fused", noted)
     trial = make("finetune")
     with pytest.raises(Interrupted):
-        run(tmp_path, trial, after(STEPS + 4))
+        run(tmp_path, trial, once(tmp_path, trial, "phase"))
     first_phase = (1 + STEPS) * 2  # before the first step, the engine checks that the regularizer has an effect
     assert len(calls) == first_phase
     run(tmp_path, trial)
