@@ -22,7 +22,7 @@ from dropbench.tasks.data.read import Data
 from dropbench.tasks.data.text.word_vectors import locate_vectors, read_vectors
 from dropbench.tasks.text.features import WordFeatures, mask_features, pad_features
 from dropbench.tasks.text.spec import TextRecipe, TextSpec
-from dropbench.tasks.text.tokenizer import Tokenizer, WordTokenizer, split_words
+from dropbench.tasks.text.tokenizer import PairTokenizer, Tokenizer, WordTokenizer, split_words
 from dropbench.tasks.weights import resolve_weights
 
 POOL = 50
@@ -83,6 +83,8 @@ class TextTask(TextSpec):
         """See `PresetTask.load_initial_weights`; `make_model` has loaded those of a pre-trained model."""
         if not MODELS.entry(self.trial.model).facts.get("weights"):
             super().load_initial_weights(model)
+        elif new := getattr(model, "new", ()):
+            self.notes.append(f"random weights, as the checkpoint has none: {', '.join(new)}")
 
     def make_tokenizer(self, train: Iterable[Sequence[str]]) -> Tokenizer:
         """Return the tokenizer that the model brings, or else one of the words of train."""
@@ -159,6 +161,7 @@ class LabeledTextTask(TextTask, Classifier):
         train = [getattr(data.train, field) for field in self.fields]
         self.tokenizer = self.make_tokenizer(map(split_words, chain(*train)))
         names = self.recipe.features or ()
+        joint = len(self.fields) > 1 and self.joins_pairs()
         self.word_features = WordFeatures(names, [split_words(text) for text in chain(*train)] if names else [])
         self.features: dict[str, list[tuple[dict[str, Tensor], ...]]] = {}
         self.tokens: dict[str, list[tuple[Tensor, ...]]] = {}
@@ -168,6 +171,10 @@ class LabeledTextTask(TextTask, Classifier):
             if split != "train":  # the texts do not stay in memory
                 samples = zip(*(getattr(rows, field) for field in self.fields), rows.labels.tolist(), strict=True)
                 self.content_ids[split] = [content_id(*texts, self.classes[label]) for *texts, label in samples]
+            if joint:
+                first, second = (getattr(rows, field) for field in self.fields)
+                self.join_pairs(split, zip(first, second, strict=True))
+                continue
             encoded = [[self.tokenizer.encode(text) for text in getattr(rows, field)] for field in self.fields]
             lengths = [*map(len, chain.from_iterable(encoded))]
             truncated = sum(length > max_length for length in lengths)
@@ -183,6 +190,21 @@ class LabeledTextTask(TextTask, Classifier):
         self.lengths = {split: [max(map(len, texts)) for texts in samples] for split, samples in self.tokens.items()}
         self.check_window()
 
+    def joins_pairs(self) -> bool:
+        """Return whether both texts of a pair are one input, as the tokenizer of a pre-trained model joins them."""
+        return not isinstance(self.tokenizer, WordTokenizer) and self.recipe.model.get("pairs") != "siamese"
+
+    def join_pairs(self, split: str, pairs: Iterable[tuple[str, str]]) -> None:
+        """Encode each pair of a split as one input, with the further inputs of the model as features."""
+        tokenizer, max_length = cast(PairTokenizer, self.tokenizer), self.recipe.max_length
+        encoded = [tokenizer.encode_pair(*pair, max_length) for pair in pairs]
+        if truncated := sum(shortened for _, shortened in encoded):
+            self.notes.append(f"{split}: {truncated:,} of {len(encoded):,} pairs truncated to max_length={max_length}")
+        inputs = [{name: torch.tensor(ids) for name, ids in pair.items()} for pair, _ in encoded]
+        self.tokens[split] = [(pair.pop("input_ids"),) for pair in inputs]
+        if any(inputs):
+            self.features[split] = [(pair,) for pair in inputs]
+
     def text_features(self, text: str) -> dict[str, Tensor]:
         """Return the ids of the features of the words of a text, at least one and at most `max_length`."""
         return self.word_features.encode(self.tokenizer.truncate(split_words(text) or [""], self.recipe.max_length))
@@ -197,19 +219,16 @@ class LabeledTextTask(TextTask, Classifier):
     def batch(self, split: Split, indices: Sequence[int]) -> tuple[Any, Tensor]:
         """Return inputs and labels (B,).
 
-        The inputs are padded token ids, (B, T) or for pairs (B, 2, T). With `features` they are a tuple of those and
-        the padded ids by feature.
+        The inputs are padded token ids, (B, T), or (B, 2, T) for pairs whose texts are encoded each by itself. With
+        features they are a tuple of those and the padded ids by feature.
         """
         tokens = self.pad(split, [text for index in indices for text in self.tokens[split][index]])
         labels = self.labels[split][list(indices)]
-        if not self.recipe.features:
-            return self.by_field(tokens), labels
+        texts = len(tokens) // len(labels)
+        if split not in self.features:
+            return by_text(tokens, texts), labels
         features = pad_features([text for index in indices for text in self.features[split][index]])
-        return (self.by_field(tokens), {name: self.by_field(ids) for name, ids in features.items()}), labels
-
-    def by_field(self, ids: Tensor) -> Tensor:
-        """Separate the texts of each pair: (2 B, …) → (B, 2, …). Return other ids as they are."""
-        return ids.unflatten(0, (-1, len(self.fields))) if len(self.fields) > 1 else ids
+        return (by_text(tokens, texts), {name: by_text(ids, texts) for name, ids in features.items()}), labels
 
     def num_loss_terms(self, batch: tuple[Any, Tensor]) -> float:
         """Return the number of samples."""
@@ -225,3 +244,8 @@ class LabeledTextTask(TextTask, Classifier):
             return self.pad_words(inputs, share, generator), labels
         tokens = self.pad_words(inputs[0], share, generator)
         return (tokens, mask_features(inputs[1], tokens == self.tokenizer.padding)), labels
+
+
+def by_text(ids: Tensor, texts: int) -> Tensor:
+    """Separate the texts of each sample: (B * texts, …) → (B, texts, …). Return those of one text as they are."""
+    return ids.unflatten(0, (-1, texts)) if texts > 1 else ids

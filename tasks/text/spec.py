@@ -62,6 +62,8 @@ class TextRecipe(Recipe):
             own["model.word_dim"] = "the dimension of embeddings is that of the vectors"
         if "tokenizer" in model:
             own |= dict.fromkeys(OF_WORDS, "the model has its own tokenizer")
+            if "pooling" not in self.model and self.model.get("pairs") != "siamese":
+                own["model.head_dropout"] = "the head of the library has its own"
         return super().unread(model) | own
 
 
