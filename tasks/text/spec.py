@@ -34,8 +34,9 @@ OF_WORDS = ("min_count", "lowercase", "vectors", "freeze_vectors")
 
 
 class TextRecipe(Recipe):
-    """Hyper-parameters of a text task."""
+    """Hyper-parameters of a text task; `of_pairs`: whether a sample may be two texts."""
 
+    of_pairs: ClassVar[bool] = False
     max_length: int = Field(default=256, ge=1, description="maximum number of tokens per text")
     min_count: int = Field(default=1, ge=1, description="minimum occurrences in train of a word in the vocabulary")
     lowercase: bool = True
@@ -62,9 +63,17 @@ class TextRecipe(Recipe):
             own["model.word_dim"] = "the dimension of embeddings is that of the vectors"
         if "tokenizer" in model:
             own |= dict.fromkeys(OF_WORDS, "the model has its own tokenizer")
+            if not self.of_pairs:
+                own["model.pairs"] = "only for pairs of texts"
             if "pooling" not in self.model and self.model.get("pairs") != "siamese":
                 own["model.head_dropout"] = "the head of the library has its own"
         return super().unread(model) | own
+
+
+class PairRecipe(TextRecipe):
+    """Hyper-parameters of a task on pairs of texts."""
+
+    of_pairs: ClassVar[bool] = True
 
 
 class TaggingRecipe(TextRecipe):
@@ -119,6 +128,7 @@ class TextualEntailmentSpec(TextSpec):
 
     name: ClassVar[str] = "textual-entailment"
     head: ClassVar[str] = "pair"
+    recipe_type: ClassVar[type[Recipe]] = PairRecipe
 
 
 class SequenceLabellingSpec(TextSpec):
