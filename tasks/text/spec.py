@@ -20,6 +20,9 @@ from dropbench.tasks.preset_task import PresetTask
 from dropbench.tasks.text.tokenizer import word_shape
 
 F1 = Metric("f1")
+CLASS_METRICS = tuple(Metric(name, optional=True) for name in ("f1", "f1-macro", "matthews"))
+"""Metrics that data sets with one class per text may have (`Dataset.metrics`)."""
+CORRELATIONS = Metric("pearson"), Metric("spearman")
 CHARACTERS = "characters"
 SPELLING: dict[str, Callable[[str], str]] = {
     "prefix2": lambda word: word[:2].lower(),
@@ -121,6 +124,7 @@ class TextClassificationSpec(TextSpec):
 
     name: ClassVar[str] = "text-classification"
     head: ClassVar[str] = "text"
+    metrics: ClassVar[tuple[Metric, ...]] = (ACCURACY, *CLASS_METRICS)
 
 
 class TextualEntailmentSpec(TextSpec):
@@ -128,7 +132,17 @@ class TextualEntailmentSpec(TextSpec):
 
     name: ClassVar[str] = "textual-entailment"
     head: ClassVar[str] = "pair"
+    metrics: ClassVar[tuple[Metric, ...]] = (ACCURACY, *CLASS_METRICS)
     recipe_type: ClassVar[type[Recipe]] = PairRecipe
+
+
+class TextRegressionSpec(TextSpec):
+    """Text regression: one score per text, or per pair of texts."""
+
+    name: ClassVar[str] = "text-regression"
+    head: ClassVar[str] = "text"
+    recipe_type: ClassVar[type[Recipe]] = PairRecipe
+    metrics: ClassVar[tuple[Metric, ...]] = CORRELATIONS
 
 
 class SequenceLabellingSpec(TextSpec):
