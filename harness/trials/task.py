@@ -55,6 +55,7 @@ for _name, _folder, _help in (
     ("interaction-detection", "detection", "what persons do with objects (DropKey 4.3)"),
     ("mesh-recovery", "meshes", "bodies as meshes (DropKey 4.4)"),
     ("text-classification", "text", "one label a text (DropAttention 5.1)"),
+    ("text-regression", "text", "one score a text, or a pair of texts, such as similarity"),
     ("sequence-labelling", "text", "one tag a word: entities, chunks, parts of speech (DropAttention 5.2)"),
     ("textual-entailment", "text", "what follows from what (DropAttention 5.3)"),
     ("translation", "translation", "sentences of another language (DropAttention 5.4)"),
