@@ -25,7 +25,7 @@ class Classifier(PresetTask):
     A subclass with a metric of its own may override `correct` alone. The model's function gets `classes`, their number.
 
     Attributes:
-        class_metrics: further metrics that `evaluate` returns, see `dropbench.tasks.text.class_metrics`.
+        class_metrics: further metrics that `evaluate` returns, see `dropbench.tasks.class_metrics`.
     """
 
     class_metrics: tuple[str, ...] = ()
@@ -89,7 +89,7 @@ class Classifier(PresetTask):
         """Return `class_metrics` of predicted classes."""
         if not self.class_metrics:
             return {}
-        from dropbench.tasks.text.class_metrics import class_scores
+        from dropbench.tasks.class_metrics import class_scores
 
         return class_scores(self.class_metrics, targets, predictions, len(self.classes))
 

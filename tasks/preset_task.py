@@ -271,8 +271,7 @@ class PresetTask(Task):
 
     def read_data(self, kind: type[D]) -> D:
         """Read the trial's data, set `classes`, and append to `notes`; raise as `resolve_data` and `read`."""
-        source = resolve_data(self.trial, self.settings)
-        data = read(source, kind)
+        data = read(source := resolve_data(self.trial, self.settings), kind)
         self.classes, self.data_metrics = tuple(data.classes), source.dataset.metrics
         self.notes += [*data.notes, *subset_notes(source, data)]
         return data

@@ -141,8 +141,7 @@ class Trainer(Evaluator):
                 self.micro_batch(derive(self.seed, "shared", self.state.step, position), synchronizes=synchronizes),
             ):
                 self.task.share = share
-                loss = with_penalty(self.loss(part.batch), self.aux_loss_modules, self.state.step)
-                loss = loss * terms / divide_loss
+                loss = with_penalty(self.loss(part.batch), self.aux_loss_modules, self.state.step) * terms / divide_loss
             self.accelerator.backward(loss)
             total += loss.detach()
             self.history.draws_on_device |= has_drawn(self.accelerator.device)

@@ -223,8 +223,7 @@ class Task(ABC):
     def evaluate(self, model: nn.Module, split: Split, batches: Iterable[Any]) -> dict[str, float]:
         """Return the metrics of a split, by the names in `metrics`; the model is in eval mode, without gradients.
 
-        It takes the batches by `map_batches`; in a loop over them, each process would evaluate all, and an evaluation
-        that was stopped would begin again.
+        It takes the batches by `map_batches`: a loop over them would evaluate all in each process, and never resume.
         """
 
     def summary(self, model: nn.Module) -> dict[str, float]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dropbench.harness.predictions.schema import Header, Ratio, Row
-from dropbench.tasks.text.class_metrics import CLASS_METRICS, class_counts, pearson_of, score_counts
+from dropbench.tasks.class_metrics import CLASS_METRICS, class_counts, pearson_of, score_counts
 
 Floats = NDArray[np.float64]
 MIN_SCORE = 0.5

@@ -18,12 +18,12 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
+from dropbench.tasks.class_metrics import score_correlations
 from dropbench.tasks.classifier import ACCURACY
 from dropbench.tasks.data.classification import ImageClassificationData, LabeledSplit, TextClassificationData
 from dropbench.tasks.data.text.scored import ScoredData
 from dropbench.tasks.data.text.snli import PairData
 from dropbench.tasks.floors.floor import Floor
-from dropbench.tasks.text.class_metrics import score_correlations
 from dropbench.tasks.text.tokenizer import split_words
 
 NGRAMS = {"words": 1, "words and bigrams": 2}

@@ -11,8 +11,8 @@ from torch.nn.functional import mse_loss
 
 from dropbench.harness.predictions.recorder import shortest
 from dropbench.harness.trials.task import Split
+from dropbench.tasks.class_metrics import score_correlations
 from dropbench.tasks.data.text.scored import ScoredData, ScoredSplit
-from dropbench.tasks.text.class_metrics import score_correlations
 from dropbench.tasks.text.spec import TextRecipe, TextRegressionSpec
 from dropbench.tasks.text.whole_text import WholeTextTask
 

@@ -39,7 +39,7 @@ class Batches(torch.utils.data.Dataset[dict[str, Any]]):
         return {"input_ids": tokens, "attention_mask": mask, "labels": labels, **others}
 
 
-class InOrder(transformers.Trainer):
+class InOrder(transformers.Trainer):  # type: ignore[misc]
     """A Trainer that takes whole batches in order, and keeps the loss of each step."""
 
     losses: list[float]

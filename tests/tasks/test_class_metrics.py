@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dropbench.harness.errors import InputError
-from dropbench.tasks.text.class_metrics import (
+from dropbench.tasks.class_metrics import (
     CLASS_METRICS,
     class_counts,
     class_scores,
