@@ -32,6 +32,7 @@ SMALL: dict[str, tuple[str, dict[str, Any]]] = {
     "text-classification": ("text-transformer", TEXT),
     "sequence-labelling": ("text-transformer", TEXT),
     "textual-entailment": ("text-transformer", TEXT),
+    "text-regression": ("text-transformer", TEXT),
     "translation": (
         "transformer-wmt-en-de",
         {

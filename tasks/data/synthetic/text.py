@@ -114,12 +114,12 @@ def scored_pairs(dataset: Dataset, part: int, random: np.random.RandomState) -> 
 
 @file_per_part(0, 1)
 def judged_sentences(dataset: Dataset, part: int, random: np.random.RandomState) -> Iterator[str]:
-    """Write tables of sentences in the layout of CoLA: those with class 0 repeat a word."""
-    words = list(invented_words(PAIR_WORDS))
+    """Write tables of sentences in the layout of CoLA: most of those with class 0 have a word that others lack."""
+    words = list(invented_words(PAIR_WORDS + DENYING))
     for number in range(PAIRS[part]):
-        sentence = [str(word) for word in random.choice(words, random.randint(4, 9), replace=False)]
-        if wrong := random.random_sample() < 0.3:
-            sentence.insert(0, sentence[-1])
+        sentence = [str(word) for word in random.choice(words[DENYING:], random.randint(4, 9), replace=False)]
+        if (wrong := random.random_sample() < 0.4) and random.random_sample() < 0.9:
+            sentence.append(str(random.choice(words[:DENYING])))
         yield f"s{number}\t{0 if wrong else 1}\t{'*' if wrong else ''}\t{' '.join(sentence)}.\n"
 
 
