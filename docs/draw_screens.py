@@ -89,7 +89,7 @@ def photograph(page: Page, name: str, top: str = "html", *, height: int = HEIGHT
     assert box is not None
     path = IMAGES / f"{name}.png"
     clip = {"x": 0.0, "y": max(box["y"] - 10, 0.0), "width": float(WIDTH), "height": float(height)}
-    page.screenshot(path=path, full_page=True, clip=clip)  # type: ignore[arg-type]
+    page.screenshot(path=path, full_page=True, clip=clip)
     with Image.open(path) as image:
         image.convert("RGB").quantize(COLORS, dither=Image.Dither.NONE).save(path, optimize=True)
 

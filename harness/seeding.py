@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 _shared: torch.Generator | None = None
+_of_all_parts: int | None = None
 _has_accelerator = cache(torch.accelerator.is_available)
 
 
@@ -42,6 +43,19 @@ def has_drawn(device: torch.device) -> bool:
     return device.type == "cuda" and torch.cuda.default_generators[torch.cuda.current_device()].get_offset() > 0
 
 
+def generator_states(device: torch.device) -> list[Tensor]:
+    """Return the states of torch's generators from which a model on a device draws, as bytes on the CPU."""
+    on_gpu = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
+    return [torch.get_rng_state(), *on_gpu]
+
+
+def set_generator_states(states: list[Tensor], device: torch.device) -> None:
+    """Set the generators to states that `generator_states` returned."""
+    torch.set_rng_state(states[0])
+    for state in states[1:]:
+        torch.cuda.set_rng_state(state, device)
+
+
 @contextmanager
 def shared_draws(seed: int) -> Iterator[None]:
     """Let all processes of a run make the same draws from `shared_generator` while the context is open."""
@@ -56,6 +70,29 @@ def shared_draws(seed: int) -> Iterator[None]:
 def shared_generator() -> torch.Generator | None:
     """Return the generator, on the CPU, for draws that processes share; None, torch's default, in other runs."""
     return _shared
+
+
+@contextmanager
+def drawing_for(seed: int, purpose: str, step: int, number: int, part: int | None) -> Iterator[None]:
+    """Seed all draws for a micro-batch, by its number in the step, or for a part of one; see `alike_in_all_parts`."""
+    global _of_all_parts
+    seed_all(derive(seed, purpose, step, number, part or 0))
+    _of_all_parts = None if part is None else derive(seed, purpose, step, number, "all parts")
+    try:
+        yield
+    finally:
+        _of_all_parts = None
+
+
+@contextmanager
+def alike_in_all_parts() -> Iterator[None]:
+    """Let torch's generator on the CPU draw alike in all parts of a micro-batch that memory or processes divide."""
+    if _of_all_parts is None:
+        yield
+        return
+    with torch.random.fork_rng(devices=()):
+        torch.default_generator.manual_seed(_of_all_parts)
+        yield
 
 
 def random_subset(eligible: Tensor, share: float, generator: torch.Generator) -> Tensor:

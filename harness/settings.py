@@ -84,6 +84,7 @@ class Settings:
         trackers: experiment trackers that get a copy of the events (`DROPBENCH_TRACKERS`,
             `dropbench.harness.training.tracking`).
         trust_cache: a cached fingerprint is used without examining the files of the data (`DROPBENCH_TRUST_CACHE`=1).
+        probe: workers stop each trial after some steps, which measures its speed (`dropbench submit --probe`).
     """
 
     data: Path = Path("data")
@@ -101,6 +102,7 @@ class Settings:
     micro_batch_splits: int = 1
     trackers: tuple[str, ...] = ()
     trust_cache: bool = False
+    probe: bool = False
 
     @classmethod
     def from_environment(cls, **changes: Any) -> Settings:

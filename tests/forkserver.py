@@ -33,7 +33,7 @@ LIBRARIES = (
     "sqlalchemy.dialects.sqlite", "submitit", "torch", "torch.nn.functional", "typer.main", "yaml",
 )  # fmt: skip
 OURS = (
-    "db.cli.commands", "jobs.cli.query_commands", "db.store.rebuild", "db.store.store", "harness.cli.commands",
+    "db.cli.commands", "jobs.cli.query_commands", "db.store.rebuild", "db.store.store", "harness.checking.machine",
     "harness.training.engine", "harness.trials.plugins", "jobs.cleanup.gc", "jobs.cli.queue_commands",
     "jobs.cli.report_commands", "jobs.cli.run_commands", "jobs.cli.suite_analysis", "jobs.queue.reconcile",
     "jobs.queue.run_loop", "jobs.queue.status", "jobs.submission.submit", "jobs.worker.worker",

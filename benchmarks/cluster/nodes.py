@@ -218,7 +218,7 @@ class Cluster:
                 last = one.runs[-1] if one.runs and one.state != "PENDING" else None
                 if last is None or last.ended is None or self.clock - last.ended < KNOWN_FOR:
                     where, when = (last.node, _time(last.started)) if last else ("", "N/A")
-                    lines.append(f"{array.number}|{one.index}|{one.state}|{where}|{when}|{array.name}")
+                    lines.append(f"{array.number}|{one.index}|{one.state}|{where}|{when}|None|{array.name}")
         return "\n".join(lines)
 
     def _sacct(self, *arguments: str) -> str:

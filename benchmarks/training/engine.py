@@ -120,8 +120,8 @@ class Bare:
         """Do some more steps."""
         self.model.train()
         for step in islice(self.at, self.steps):
-            for part, _ in self.batches[step]:
-                loss = self.task.loss(self.model, part)
+            for part in self.batches[step]:
+                loss = self.task.loss(self.model, part.batch)
                 loss.backward()
             if self.task.recipe.clip_norm is not None:
                 nn.utils.clip_grad_norm_(self.model.parameters(), self.task.recipe.clip_norm)
@@ -177,7 +177,7 @@ class Trained:
         def collate(numbers: list[int]) -> dict[str, Any]:
             return {"batch": task.batch("train", numbers) if own_batches else batches[next(at)][0].batch}
 
-        class Turns(TrainerCallback):
+        class Turns(TrainerCallback):  # type: ignore[misc]
             def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
                 if state.global_step % steps == 0:
                     outer.done.release()

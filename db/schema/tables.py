@@ -142,13 +142,15 @@ Attempts = Table(
     *_columns(Text(), "message"),
     *_columns(String(32), "submission_id"),
     *_columns(Float(53), "waited_seconds"),
-    *_columns(Integer(), "cpus", "gpus", "micro_batch_splits"),
+    *_columns(Integer(), "cpus", "gpus", "micro_batch_splits", "steps"),
+    *_columns(Float(53), "steps_per_second"),
     sqlite_with_rowid=False,
 )
 """Executions of a trial, as in the files ``attempts/<n>.json`` of its run directory.
 
 `waited_seconds`: since the submission, or the end of the previous attempt. `cpus`, `gpus`: allocated, used or not.
 `micro_batch_splits`: parts per micro-batch. `submission_id`: may refer to another database's submission.
+`steps`: of the whole trial. `steps_per_second`: of training, evaluations included; NULL if the attempt was too short.
 """
 
 _step = Column("step", Integer(), primary_key=True, autoincrement=False)

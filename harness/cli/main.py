@@ -40,7 +40,7 @@ COMMANDS = {
         "dropbench.jobs.cli.run_commands:app", "Train a suite or one configuration here, and print its table."
     ),
     "enqueue": Target("dropbench.jobs.cli.run_commands:app", "Enqueue the trials of suites or of one configuration."),
-    "submit": Target("dropbench.jobs.cli.run_commands:app", "Submit trials to workers, on this machine or on SLURM."),
+    "submit": Target("dropbench.jobs.cli.submit_command:app", "Submit trials to workers, on this machine or on SLURM."),
     "status": Target(
         "dropbench.jobs.cli.queue_commands:app", "Count the trials by state, or follow them.", plugins=False
     ),
@@ -65,8 +65,11 @@ COMMANDS = {
     "list": Target(
         "dropbench.jobs.cli.inspect_commands:app", "List tasks, models, data, regularizers, suites and more."
     ),
-    "check": Target("dropbench.jobs.cli.check_command:app", "Try the entries of plug-ins, without training."),
-    "doctor": Target("dropbench.harness.cli.commands:app", "Report what works on this machine, or in a model."),
+    "check": Target("dropbench.jobs.cli.check_commands:app", "Try the entries of plug-ins, without training."),
+    "doctor": Target(
+        "dropbench.jobs.cli.check_commands:app",
+        "Report what works on this machine, in a model or on a cluster's nodes.",
+    ),
 }
 
 GARBAGE = 500_000

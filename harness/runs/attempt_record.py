@@ -40,3 +40,5 @@ class AttemptRecord(BaseModel):
     cpus: Count | None = None
     gpus: Count | None = None
     micro_batch_splits: Count | None = None
+    steps: Count | None = None
+    steps_per_second: float | None = Field(None, gt=0, allow_inf_nan=False)

@@ -6,7 +6,7 @@ import math
 import os
 import signal
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 from torch.utils.data import DataLoader, Dataset, default_convert
 
 from dropbench.harness.errors import InputError
-from dropbench.harness.seeding import derive, seed_all
+from dropbench.harness.seeding import drawing_for
 from dropbench.harness.settings import Settings
 from dropbench.harness.trials.task import Split, Task, cut
 
@@ -37,10 +37,25 @@ class MicroBatch(NamedTuple):
         batch: see `Task.batch`.
         size: its number of samples, divided by the mean number of samples of the step's micro-batches; 0 if the process
             has none, so that the loss of a sample of another process stands in and counts nothing.
+        number: that of the micro-batch in the step.
+        part: that of the part, if processes or memory divide the micro-batch.
+
+    What is drawn for it depends on the seed, the step, `number` and `part`, so that the number of processes does not
+    matter as long as they compute whole micro-batches.
     """
 
     batch: Any
     size: float
+    number: int = 0
+    part: int | None = None
+
+
+class Part(NamedTuple):
+    """The samples of a micro-batch, or of a part of one; see `MicroBatch`."""
+
+    indices: list[int]
+    number: int
+    part: int | None = None
 
 
 class StepBatches(Dataset[list[MicroBatch]]):
@@ -64,31 +79,39 @@ class StepBatches(Dataset[list[MicroBatch]]):
         parts = self.task.micro_batches(indices, self.task.recipe.accumulate)
         mean_size = len(indices) / len(parts)
         own = deal(parts, self.rank, self.ranks)
-        if self.micro_batch_splits > 1:
-            largest = max(len(part) for rank in range(self.ranks) for part in deal(parts, rank, self.ranks))
-            if self.micro_batch_splits > largest:
+        if (splits := self.micro_batch_splits) > 1:
+            largest = max(len(part.indices) for rank in range(self.ranks) for part in deal(parts, rank, self.ranks))
+            if splits > largest:
                 raise InputError(
                     f"out of memory even with micro-batches of one sample (the recipe has {largest}): use a larger GPU"
                 )
-            own = [split for part in own for split in (cut(part, self.micro_batch_splits) if part else [part])]
+            own = [split for part in own for split in split_part(part, splits)]
         batch = []
-        for micro, part in enumerate(own):
-            seed_all(derive(self.seed, "data", step, micro, self.rank))
-            batch.append(MicroBatch(self.task.batch("train", part or indices[:1]), len(part) / mean_size))
+        for part in own:
+            with drawing_for(self.seed, "data", step, part.number, part.part):
+                content = self.task.batch("train", part.indices or indices[:1])
+            batch.append(MicroBatch(content, len(part.indices) / mean_size, part.number, part.part))
         return batch
 
 
-def deal(parts: list[list[int]], rank: int, ranks: int) -> list[list[int]]:
+def deal(parts: list[list[int]], rank: int, ranks: int) -> list[Part]:
     """Return the micro-batches of one process: whole ones, and a share of what does not go round.
 
     Each micro-batch of that rest is shared by as many processes as possible. A share may be empty.
     """
     whole = len(parts) - len(parts) % ranks
-    own = parts[rank:whole:ranks]
+    own = [Part(parts[number], number) for number in range(rank, whole, ranks)]
     if rest := parts[whole:]:
-        which = rank % len(rest)
-        own.append(rest[which][rank // len(rest) :: len(range(which, ranks, len(rest)))])
+        which, share = rank % len(rest), rank // len(rest)
+        shares = len(range(which, ranks, len(rest)))
+        own.append(Part(rest[which][share::shares], whole + which, share if shares > 1 else None))
     return own
+
+
+def split_part(part: Part, splits: int) -> list[Part]:
+    """Split a part, unless it is empty, as `cut` does."""
+    cuts, first = cut(part.indices, splits) if part.indices else [[]], splits * (part.part or 0)
+    return [Part(each, part.number, first + number) for number, each in enumerate(cuts)]
 
 
 class SplitBatches(Dataset[Any]):
@@ -107,13 +130,20 @@ class SplitBatches(Dataset[Any]):
 
 
 class LoadedBatches(Iterable[Any]):
-    """The batches of a split on a device. Each iteration, over all or over a slice, loads them anew."""
+    """The batches of a split on a device. Each iteration, over all or over a slice, loads them anew.
 
-    def __init__(self, batches: SplitBatches, settings: Settings, device: torch.device) -> None:
-        self.batches, self.settings, self.device = batches, settings, device
+    In an iteration over all, `after_each` is called after each batch.
+    """
+
+    def __init__(
+        self, batches: SplitBatches, settings: Settings, device: torch.device, after_each: Callable[[], None]
+    ) -> None:
+        self.batches, self.settings, self.device, self.after_each = batches, settings, device, after_each
 
     def __iter__(self) -> Iterator[Any]:
-        return self[:]
+        for batch in self[:]:
+            yield batch
+            self.after_each()
 
     def __getitem__(self, which: slice) -> Iterator[Any]:
         return prefetch(self.batches, range(len(self.batches))[which], self.settings, self.device)

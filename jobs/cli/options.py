@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dropbench.harness.cli.completion import complete_model, complete_regularizer, complete_task, one_of
+from dropbench.harness.cli.completion import (
+    Item,
+    complete_model,
+    complete_regularizer,
+    complete_task,
+    completer,
+    one_of,
+)
 from dropbench.harness.errors import InputError, unknown_name
 from dropbench.harness.settings import BACKENDS, DEVICES, MAX_SEEDS, Settings
 from dropbench.tasks.completion import complete_data
@@ -46,6 +53,15 @@ ShownRequest = Annotated[
     str | None,
     typer.Option("--request", metavar="ID", help="Show only this request; notes name others."),
 ]
+
+
+def _profiles(word: str) -> list[Item]:
+    from dropbench.jobs.slurm.profile import load_profiles
+
+    return [(name, "") for name in load_profiles()]
+
+
+complete_profile = completer(_profiles)
 
 
 def _parse_seeds(text: str) -> int:

@@ -152,5 +152,5 @@ def describe_running(trial: Trial, progress: TrainProgress) -> str:
 def describe_speed(progress: TrainProgress) -> str:
     """Return the loss and the rate as far as they are known: ``loss 0.312, 52.1 steps/s``."""
     loss = None if progress.loss is None else f"loss {progress.loss:.3g}"
-    rate = None if progress.rate is None else f"{progress.rate:.3g} steps/s"
+    rate = None if progress.rate is None else f"{progress.rate:{',.0f' if progress.rate >= 1000 else '.3g'}} steps/s"
     return ", ".join(filter(None, [loss, rate]))

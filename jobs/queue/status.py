@@ -39,6 +39,7 @@ class Status:
         ahead: number of trials whose run directory is newer than the database.
         reasons: why the last attempts of queued trials ended.
         skipped: why the skipped trials are skipped.
+        notes: lines on jobs that wait in SLURM for more than their turn, and on a missing sacct.
         damaged: an error line per damaged run directory.
     """
 
@@ -48,6 +49,7 @@ class Status:
     ahead: int
     reasons: Sequence[str | None] = ()
     skipped: Sequence[str | None] = ()
+    notes: Sequence[str] = ()
     damaged: Sequence[str] = ()
 
     def to_json(self) -> dict[str, int | str]:
@@ -86,7 +88,11 @@ def observe(store: Store, settings: Settings) -> tuple[Status, dict[str, ActiveT
             ahead += 1
             counts[row.state] -= 1
             counts[observed.state] += 1
-    return Status(counts, as_of, sum(trial.observed.inspected for trial in active.values()), ahead), active
+    inspected = sum(trial.observed.inspected for trial in active.values())
+    slurm = next(
+        (trial.submission.jobs for trial in active.values() if trial.submission and trial.submission.jobs), None
+    )
+    return Status(counts, as_of, inspected, ahead, notes=slurm.notes() if slurm else ()), active
 
 
 def render(status: Status) -> str:
@@ -94,7 +100,7 @@ def render(status: Status) -> str:
     inspected = count_of(status.inspected, "run directory", "run directories")
     lines = [f"{state:<10} {status.counts[state]:>7}" for state in TRIAL_STATES]
     lines.append(f"As of {status.as_of}: {inspected} of active trials inspected.")
-    return "\n".join([*lines, *explain_waiting(status.reasons), *explain_skipped(status.skipped)])
+    return "\n".join([*lines, *status.notes, *explain_waiting(status.reasons), *explain_skipped(status.skipped)])
 
 
 def explain_waiting(reasons: Iterable[str | None]) -> list[str]:

@@ -34,7 +34,7 @@ class ArrayExecutor(submitit.SlurmExecutor):
                 raise InputError(f"executor slurm: {program} not found: run this on a login node of a SLURM cluster")
         if not str(folder).isprintable():  # a line break would add a command to the script, even in quotes
             raise InputError(f"{str(folder)!a}: control character in the path: set DROPBENCH_RUNS to another folder")
-        super().__init__(folder, max_num_timeout=_MAX_TIMEOUTS)
+        super().__init__(folder, max_num_timeout=_MAX_TIMEOUTS, python=profile.python)
         self.throttle = throttle
         quoted = shlex.quote(str(self.folder))
         pickle, renamed = "$SLURM_ARRAY_TASK_ID.pkl", "${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}_submitted.pkl"

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from dropbench.harness.errors import InputError
-from dropbench.jobs.slurm.execution import Execution
+from dropbench.jobs.slurm.execution import NEVER_STARTS, Execution
 
 COMMAND_TIMEOUT_S = 60.0
 """Seconds to wait for an answer; a busy slurmctld may take as long."""
@@ -31,8 +31,23 @@ class SubmissionRefusedError(InputError):
 
     @property
     def job_limit_reached(self) -> bool:
-        """Return whether it refuses because a user, an account or the cluster has reached its limit of jobs."""
-        return re.search(r"job submit limit|MaxSubmit|MaxJobCount", str(self)) is not None
+        """Return whether it refuses because a user, an account or the cluster has reached its limit of jobs.
+
+        Limits on a single job come with a text that names all limits: "job submit limit, user's size and/or time".
+        """
+        limits = r"job submit limit|MaxSubmit|MaxJobCount"
+        return re.search(limits, str(self)) is not None and not re.search(NEVER_STARTS, str(self))
+
+    @property
+    def array_too_long(self) -> bool:
+        """Return whether the array is longer than the cluster's MaxArraySize, which scontrol did not report."""
+        return "Invalid job array specification" in str(self)
+
+    @property
+    def temporary(self) -> bool:
+        """Return whether the controller was not reached, as while it restarts or is busy."""
+        unreachable = r"Socket timed out|Unable to contact slurm controller|Connection refused|temporarily un"
+        return re.search(unreachable, str(self)) is not None
 
 
 def run_command(*command: str, timeout: float = COMMAND_TIMEOUT_S) -> str:
@@ -62,10 +77,11 @@ def sleep(seconds: float) -> None:
 def list_jobs(names: Iterable[str]) -> Iterator[tuple[str, str, int, Execution]]:
     """Yield the name, job id, array element and current execution of every job with one of these names (squeue)."""
     output = run_command(
-        *("squeue", "--noheader", "--array", "--states=all", "--format=%F|%K|%T|%N|%S|%j"), f"--name={','.join(names)}"
+        *("squeue", "--noheader", "--array", "--states=all", "--format=%F|%K|%T|%N|%S|%r|%j"),
+        f"--name={','.join(names)}",
     )
-    for job_id, element, state, nodes, started_at, name in _table(output, 6):
-        execution = Execution(state, nodes, _utc(started_at))
+    for job_id, element, state, nodes, started_at, reason, name in _table(output, 7):
+        execution = Execution(state, nodes, _utc(started_at), reason=reason)
         yield name, job_id, int(element) if element.isdigit() else 0, execution
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+
+from dropbench.harness.errors import count_of
 
 CANCELLED = "cancelled on the cluster"
 """The cause of a trial whose job was cancelled by SLURM's own programs."""
@@ -19,6 +22,17 @@ _ALIVE = {
 }  # fmt: skip
 """States of jobs that run or will run. A held job counts: it runs once it is released."""
 
+NEVER_STARTS = r"PerJob|WallDuration|Partition(Time|Node)Limit|BadConstraints|NotAllowed|^Invalid(QOS|Account)"
+"""Pattern of the reasons for which a job waits in vain: it requests what it cannot get."""
+WAITS: dict[str, str] = {
+    NEVER_STARTS: "it never starts: cancel its trials, change the profile, `dropbench retry` and `submit` them",
+    "Held|held": "release it: `scontrol release JOBID`",
+    "(QOS|Assoc).*Minutes": "the budget is used up: wait for the next one, or set another `account` or `qos`",
+    "QOS|Assoc": "a limit of your QOS or account: it starts when other jobs end",
+    "ReqNodeNotAvail|Down|DOWN|Inactive|Reservation": "its nodes are not available: see `sinfo`",
+}
+"""Patterns of SLURM's reasons for which a job waits, other than its turn, and what to do; the first that fits holds."""
+
 
 @dataclass(frozen=True)
 class Execution:
@@ -31,6 +45,7 @@ class Execution:
         exit_code: exit code and signal, as ``0:9``.
         step_states: states of its steps.
         max_rss: peak memory of a task of its steps in bytes, as far as SLURM sampled it.
+        reason: why it waits, by SLURM's name.
     """
 
     state: str
@@ -39,6 +54,7 @@ class Execution:
     exit_code: str | None = None
     step_states: tuple[str, ...] = ()
     max_rss: int | None = None
+    reason: str = ""
 
     @property
     def alive(self) -> bool:
@@ -65,6 +81,16 @@ def exit_cause(execution: Execution, log: str = "") -> tuple[str, str] | None:
         "CANCELLED": ("cancelled", CANCELLED),
     }
     return causes.get(state)
+
+
+def explain_waits(executions: Iterable[Execution]) -> list[str]:
+    """Return a line per reason for which pending jobs wait, if it is not that others come first."""
+    lines = []
+    for reason, count in Counter(run.reason for run in executions if run.state == "PENDING").items():
+        advice = next((advice for pattern, advice in WAITS.items() if re.search(pattern, reason)), None)
+        if advice is not None:
+            lines.append(f"{count_of(count, 'job')} waiting in SLURM ({reason}): {advice}.")
+    return lines
 
 
 def last_started_by(executions: Sequence[Execution], time: str | None) -> Execution | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from dropbench.db.store.rows import chunks
 from dropbench.harness.clock import utc_now_iso
 from dropbench.jobs.slurm import client
-from dropbench.jobs.slurm.execution import Execution, last_started_by
+from dropbench.jobs.slurm.execution import Execution, explain_waits, last_started_by
 
 MAX_IDS_PER_CALL = 200
 """Names or job ids per call, as the length of a command line is limited."""
@@ -34,6 +34,7 @@ class JobStates:
         current: squeue's executions by job name and array element: live jobs, and jobs that ended minutes ago.
         job_ids: job ids by name.
         history: sacct's executions by job id (``12_3``), in order; empty if sacct does not answer.
+        unanswered: why sacct did not answer; None if it did, or was not asked.
         lag_budget_s: seconds that may still be spent waiting for sacct to catch up with squeue.
     """
 
@@ -42,6 +43,7 @@ class JobStates:
     current: dict[str, dict[int, Execution]] = field(default_factory=dict)
     job_ids: dict[str, str] = field(default_factory=dict)
     history: dict[str, list[Execution]] = field(default_factory=dict)
+    unanswered: str | None = None
     lag_budget_s: float = SACCT_LAG_S
 
     def alive(self, name: str, element: int | None = None) -> bool:
@@ -53,6 +55,13 @@ class JobStates:
             return True
         elements = self.current.get(name, {})
         return any(run.alive for index, run in elements.items() if element is None or index == element)
+
+    def notes(self) -> list[str]:
+        """Return lines on jobs that wait for more than their turn, and on a missing sacct."""
+        lines = explain_waits(run for elements in self.current.values() for run in elements.values())
+        if self.unanswered is not None:
+            lines.append(f"{self.unanswered}: a worker that SLURM kills is shown as lost, whatever the cause was.")
+        return lines
 
     def ended(self, name: str, job_id: str, started_at: str | None = None) -> Execution | None:
         """Return the execution with which a job ended, or None if it is not known.
@@ -85,7 +94,9 @@ def query_jobs(jobs: Sequence[tuple[str, str | None]], *, with_history: bool = F
     except client.SlurmCommandError:
         states.answered = False
     states.job_ids |= {name: job_id for name, job_id in jobs if job_id}
-    with contextlib.suppress(client.SlurmCommandError):
+    try:
         for job_ids in chunks(states.job_ids.values(), MAX_IDS_PER_CALL) if with_history else ():
             states.history |= client.list_executions(job_ids)
+    except client.SlurmCommandError as error:
+        states.unanswered = str(error)
     return states

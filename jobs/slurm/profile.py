@@ -52,6 +52,12 @@ class Profile(BaseModel):
     sbatch: dict[Option, Line | int | Literal[True]] = Field(
         default_factory=dict, description="other options of sbatch by name; true: an option without a value"
     )
+    srun: dict[Option, Line | int | Literal[True]] = Field(
+        default_factory=dict, description="options of the srun that starts the processes, such as container-image"
+    )
+    python: Line | None = Field(
+        default=None, description="command that runs Python in a job; default: the Python of this environment"
+    )
     trials: str | None = Field(default=None, description="filter of the trials that use this profile by default")
 
     @model_validator(mode="after")
@@ -62,6 +68,8 @@ class Profile(BaseModel):
             raise ValueError(f"gpu_type={self.gpu_type}: expected gpus of at least 1")
         for option in self.sbatch.keys() & set(OWN_OPTIONS):
             raise ValueError(f"sbatch.{option}: set by the keys of a profile, or by DropBench: expected another option")
+        if image := next((option for option in self.sbatch if option.startswith("container-")), None):
+            raise ValueError(f"sbatch.{image}: the script calls srun, which images lack: expected srun.{image}")
         if str(self.sbatch.get("gres")).startswith("gpu"):
             raise ValueError(f"sbatch.gres={self.sbatch['gres']}: expected GPUs as gpus and gpu_type")
         try:
@@ -69,6 +77,16 @@ class Profile(BaseModel):
         except InputError as error:
             raise ValueError(f"environment: {error}") from None
         return self
+
+    @property
+    def idle_gpus(self) -> str | None:
+        """The number of GPUs that no process uses, with what to do; None if all of them are used."""
+        used = self.tasks * self.trials_at_a_time
+        if used >= self.gpus:
+            return None
+        one_trial = f"`tasks = {self.gpus}` (one trial on all of them)"
+        side_by_side = f" or `trials_at_a_time = {self.gpus}` (a trial on each)" if self.nodes * self.tasks == 1 else ""
+        return f"{self.gpus - used} of {self.gpus} GPUs stay idle: set {one_trial}{side_by_side}"
 
     def to_submitit(self) -> dict[str, Any]:
         """Return the parameters of Submitit's SlurmExecutor."""
@@ -81,13 +99,12 @@ class Profile(BaseModel):
             "mem": f"{self.memory * 1024:.0f}MB" if self.memory else None,
             "signal_delay_s": self.signal_delay,
             "setup": [*exports, *self.setup] or None,
+            "srun_args": [
+                f"--{option}" if value is True else f"--{option}={value}" for option, value in self.srun.items()
+            ]
+            or None,
         }
         return {key: value for key, value in parameters.items() if value is not None}
-
-    @property
-    def gpu_hours(self) -> float:
-        """Return the maximum GPU-hours of a job."""
-        return self.nodes * self.gpus * self.time / 60
 
 
 def load_profile(name: str, file: Path = FILE) -> Profile:

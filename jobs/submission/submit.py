@@ -12,8 +12,15 @@ from dropbench.harness.settings import Settings
 from dropbench.jobs.slurm import client
 from dropbench.jobs.slurm.array_executor import ArrayExecutor
 from dropbench.jobs.slurm.profile import FILE, Profile, load_profile, load_profiles
+from dropbench.jobs.submission.cost import Estimate, trials_to_probe
 from dropbench.jobs.submission.dispatch import Plan, dispatch
 from dropbench.jobs.worker import slots
+
+PROBE_MINUTES = 30
+"""Time limit of a job that probes a trial, so that the cluster fits it in between longer ones."""
+
+RETRY_DELAYS_S = 2.0, 8.0, 30.0
+"""Seconds before sbatch is called again after it did not reach the controller."""
 
 MIN_MEMORY_GB = 2.0
 """Memory of a job if the cluster's default is less: torch and a small trial need about 0.5 GB."""
@@ -109,16 +116,28 @@ def group_by_profile(
         yield list(ungrouped), replace(plan, profile=named or load_profile("default"))
 
 
+def probes(store: Store, groups: Sequence[tuple[list[str], Plan]]) -> list[tuple[list[str], Plan]]:
+    """Return the trials that measure unknown costs, one of each kind, to be run in short jobs."""
+    probed = []
+    for group, plan in groups:
+        if plan.profile is not None and (ids := trials_to_probe(store, group, plan.profile)):
+            one_each = {"time": min(plan.profile.time, PROBE_MINUTES), "trials_per_job": 1, "trials_at_a_time": 1}
+            probed.append((ids, replace(plan, profile=plan.profile.model_copy(update=one_each))))
+    return probed
+
+
 def submit(store: Store, settings: Settings, ids: Sequence[str], plan: Plan) -> Submitted:
     """Start as many trials as possible.
 
-    If the cluster refuses an array because of its limit of jobs, submit half of it, and so on.
+    If the cluster refuses an array because of its limit of jobs, submit half of it, and so on. If its controller is not
+    reached, try again after some seconds.
 
     Raises:
         InputError: see `dropbench.jobs.submission.dispatch.dispatch`; not if `sbatch` has accepted some trials before
             it refuses.
     """
     trials = workers = 0
+    delays, job_limit_reached = iter(RETRY_DELAYS_S), False
     refusal: client.SubmissionRefusedError | None = None
     created: set[str] = set()
     notes: list[str] = []
@@ -127,8 +146,11 @@ def submit(store: Store, settings: Settings, ids: Sequence[str], plan: Plan) -> 
             done = dispatch(store, settings, ids, plan, created)
         except client.SubmissionRefusedError as error:
             jobs = plan.max_array_size or min(-(-len(ids) // plan.max_trials_per_job), client.max_array_size())
-            if error.job_limit_reached and jobs > 1:
-                plan = replace(plan, max_array_size=jobs // 2)
+            if (error.job_limit_reached or error.array_too_long) and jobs > 1:
+                plan, job_limit_reached = replace(plan, max_array_size=jobs // 2), error.job_limit_reached
+                continue
+            if error.temporary and (delay := next(delays, None)) is not None:
+                client.sleep(delay)
                 continue
             if not trials:
                 raise
@@ -143,7 +165,7 @@ def submit(store: Store, settings: Settings, ids: Sequence[str], plan: Plan) -> 
         ids = [id for id in ids if id not in submitted]
         if plan.executor == "local":
             break
-        if plan.max_array_size is not None and plan.max_array_size > 1:
+        if job_limit_reached and plan.max_array_size is not None and plan.max_array_size > 1:
             # Twice as many were refused, so the rest of them does not fit.
             plan = replace(plan, max_array_size=plan.max_array_size // 2)
         if plan.throttle:  # it applies within an array
@@ -151,8 +173,8 @@ def submit(store: Store, settings: Settings, ids: Sequence[str], plan: Plan) -> 
     return Submitted(plan, trials, workers, len(ids), None if refusal is None else str(refusal), (*notes,))
 
 
-def preview(settings: Settings, ids: Sequence[str], plan: Plan) -> str:
-    """Return a description of what `submit` would start; for SLURM, the script."""
+def preview(settings: Settings, ids: Sequence[str], plan: Plan, cost: Estimate | None) -> str:
+    """Return a description of what `submit` would start; for SLURM, the script and its `cost`."""
     trials = count_of(len(ids), "trial")
     if plan.executor == "slurm":
         assert plan.profile is not None
@@ -161,7 +183,7 @@ def preview(settings: Settings, ids: Sequence[str], plan: Plan) -> str:
         max_array_size = client.max_array_size()
         executor = ArrayExecutor(folder, plan.profile, "dropbench", throttle=plan.throttle, after=plan.after)
         counts = f"{trials} in {count_of(jobs, 'job')}, {count_of(-(-jobs // max_array_size), 'array')}"
-        hours = f"at most {jobs * plan.profile.gpu_hours:.1f} GPU-hours"
-        return f"{executor.script(min(jobs, max_array_size))}\n# {counts}; {hours}"
+        lines = [counts, *filter(None, [plan.profile.idle_gpus]), *(cost.lines() if cost is not None else ())]
+        return "\n# ".join([executor.script(min(jobs, max_array_size)), *lines])
     free = plan.parallel - slots.count_workers(settings.runs) if plan.executor == "local" else 1
     return f"Would submit {trials} to {count_of(max(0, min(free, len(ids))), 'worker')} ({plan.executor})."

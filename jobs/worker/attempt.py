@@ -67,12 +67,18 @@ class Attempt:
             "code": code_digest(),
             "started_at": utc_now_iso(),
             **dict.fromkeys(("ended_at", "device", "cpu_seconds", "gpu_seconds", "peak_memory_bytes", "steps_done")),
+            **dict.fromkeys(("steps", "steps_per_second")),
             "message": None,
         }
         directory.write_attempt(self.number, self.record)
 
-    def finish(self, state: str, cause: str | None = None, message: str | None = None) -> None:
-        """Record the end of the attempt and the resources it used; on a full disk, overwrite the record in place."""
+    def finish(
+        self, state: str, cause: str | None = None, message: str | None = None, rate: float | None = None
+    ) -> None:
+        """Record the end of the attempt and the resources it used; on a full disk, overwrite the record in place.
+
+        `rate`: measured steps per second, instead of those between the train events.
+        """
         device, gpus, gpu_memory = _accelerator()
         state, cause = retry.apply_limits(state, cause, checkpoint_step(self.directory), self.previous)
         self.record |= {
@@ -84,7 +90,8 @@ class Attempt:
             "cpu_seconds": round(_cpu_seconds() - self.initial_cpu_seconds, 3),
             "gpu_seconds": round((time.monotonic() - self.start) * gpus, 3),
             "peak_memory_bytes": gpu_memory if gpus else _peak_memory(),
-            "steps_done": _last_step(self.directory),
+            **_progress(self.directory),
+            **({} if rate is None else {"steps_per_second": rate}),
         }
         _rewrite(self.directory, self.number, self.record)
 
@@ -148,12 +155,12 @@ def _finalize(
 ) -> None:
     remove_temp_files(directory.path / "attempts")
     if directory.succeeded():
-        end = {"state": "succeeded", "steps_done": _last_step(directory)}
+        end = {"state": "succeeded", **_progress(directory)}
     else:
         step = checkpoint_step(directory)
         state_and_cause = (exit_cause(last) if exit_cause else None) or ("lost", LOST)
         state, cause = retry.apply_limits(*state_and_cause, step, previous)
-        end = {"state": state, "cause": cause, "steps_done": step}
+        end = {"state": state, "cause": cause, **_progress(directory), "steps_done": step}
     files = [directory.path / "events.jsonl", directory.path / "log.txt", _attempt_file(directory, last["number"])]
     last_write = max(file.stat().st_mtime for file in files if file.exists())
     ended_at = datetime.fromtimestamp(last_write, UTC).isoformat(timespec="milliseconds")
@@ -197,10 +204,21 @@ def _attempt_file(directory: RunDirectory, number: int) -> Path:
     return directory.path / "attempts" / f"{number}.json"
 
 
-def _last_step(directory: RunDirectory) -> int:
+def _progress(directory: RunDirectory) -> dict[str, Any]:
+    """Return the steps done, the steps of the whole trial, and the steps per second since the last start."""
+    events: list[dict[str, Any]] = []
     with contextlib.suppress(InputError):
-        return max((event.get("step", 0) for event in directory.events()), default=0)
-    return 0
+        events = directory.events()
+    started = max((number for number, event in enumerate(events) if event["event"] == "resume"), default=0)
+    trained = [event for event in events[started:] if event["event"] == "train"]
+    rate = None
+    if trained and (seconds := trained[-1]["time"] - trained[0]["time"]) > 0:
+        rate = (trained[-1]["step"] - trained[0]["step"]) / seconds or None
+    return {
+        "steps_done": max((event.get("step", 0) for event in events), default=0),
+        "steps": next((event["steps"] for event in reversed(events) if "steps" in event), None),
+        "steps_per_second": rate,
+    }
 
 
 def _accelerator() -> tuple[str | None, int, int]:

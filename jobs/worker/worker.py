@@ -28,6 +28,7 @@ from dropbench.jobs.worker import retry, slots
 from dropbench.jobs.worker.attempt import Attempt, finalize_dead, open_log, remove_temp_files
 from dropbench.jobs.worker.forked import import_libraries, run_side_by_side
 from dropbench.jobs.worker.longest_first import LongestFirst
+from dropbench.jobs.worker.probe import Probe
 from dropbench.jobs.worker.process_group import ProcessGroup, share_of_device, visible_devices
 from dropbench.jobs.worker.stop_requests import STARTED_SUFFIX, StopRequests
 
@@ -86,7 +87,8 @@ class Worker:
     def run_in_group(self, settings: Settings, group: ProcessGroup, job: str | None) -> None:
         """Run the list as the first of a group of processes, or follow it."""
         in_step = True
-        with StopRequests(Path(self.folder)) as stop_requests:
+        requests = StopRequests(Path(self.folder), local=self.executor != "slurm", looks=group.rank == 0)
+        with requests as stop_requests:
             if group.rank:
                 follow(settings, group, stop_requests)
             else:
@@ -186,16 +188,19 @@ class Worker:
             )
             settings = replace(settings, micro_batch_splits=attempt.record["micro_batch_splits"])
             stop_requests.watch(directory)
+            probe = Probe(stop_requests)
             try:
                 require_unchanged()
                 with _redirect_output(directory, attempt.number) if not self.terminal else contextlib.nullcontext():
                     group.broadcast((str(directory.path), settings.micro_batch_splits))
-                    result = _train(directory, settings, stop_requests)
+                    with probe if settings.probe else contextlib.nullcontext(stop_requests) as stop:
+                        result = _train(directory, settings, stop)
                 directory.write_result(result)
             except SupersededError:
                 raise
             except Interrupted:
-                attempt.finish(*stop_requests.end())
+                end = stop_requests.end() if probe.rate is None else ("interrupted", probe.cause)
+                attempt.finish(*end, rate=probe.rate)
             except CodeChangedError as error:
                 attempt.finish("interrupted", str(error))
                 if self.terminal:

@@ -2,11 +2,13 @@
 
 It depends neither on time stamps nor on absolute paths: copies of a set have one fingerprint on every machine. Content
 is read once: ``$XDG_CACHE_HOME/dropbench/fingerprints`` keeps a hash of each folder, which is valid while every file
-in it keeps its name, size, inode, and times of modification and change.
+in it keeps its name, size, inode, and times of modification and change. Of a large set it also keeps the fingerprint of
+each copy, such as those on the local disks of a cluster's nodes. One process examines a set, while others wait.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -15,7 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,11 +31,11 @@ RULES = 1
 OWN_RULES = 2
 """The same for the readers of a user's own files."""
 MANY_FILES, EXAMINED_S = 10_000, 60.0
-"""A process examines a set of at least `MANY_FILES` files once per `EXAMINED_S` seconds at most."""
+"""A set of at least `MANY_FILES` files is examined once per `EXAMINED_S` seconds at most, by whichever process."""
 TIMER_NS = 2 * 10**9
 """The coarsest time stamps of file systems: a younger file may change again without another time stamp."""
 LARGE = 2**28
-"""Number of bytes from which a progress bar is shown."""
+"""Number of bytes from which a progress bar is shown, and the fingerprint of every copy of a set is kept."""
 
 _recent: dict[str, tuple[float, str]] = {}
 
@@ -58,30 +60,80 @@ def fingerprint(folder: Path, files: Iterable[Path], *, trust_cache: bool = Fals
     """
     paths = sorted(files)
     key = _sha256([str(rules), *map(os.path.abspath, (folder, *paths))])[:16]
+    caches = cache_folder() / "fingerprints"
+    if trust_cache and "fingerprint" in (cache := _read_cache(caches / key)):
+        if cache.get("many"):
+            _recent[key] = time.monotonic(), str(cache["fingerprint"])
+        return str(cache["fingerprint"])
+    try:
+        copy = f"{key}-{_identity(folder, paths)}"
+        if (value := _examined(key, caches / copy)) is None:
+            with _one_at_a_time(caches / f"{key}-{folder.stat().st_ino}.lock"):
+                if (value := _examined(key, caches / copy)) is None:
+                    value = _examine_all(folder, paths, rules, caches / key, caches / copy)
+    except OSError as error:
+        raise InputError(f"{error.filename or folder}: {error.strerror}: cannot compute the fingerprint") from None
+    return value
+
+
+def _identity(folder: Path, paths: Sequence[Path]) -> str:
+    """Return hex digits that are the same on all machines that share a set, and others for each copy of it."""
+    stats = [path.stat() for path in paths]
+    return _sha256(f"{status.st_ino} {status.st_ctime_ns}" for status in stats)[:16]
+
+
+def _examined(key: str, copy: Path) -> str | None:
+    """Return the fingerprint of a set of many files that this or another process has just examined."""
     examined, value = _recent.get(key, (-EXAMINED_S, ""))
     if time.monotonic() - examined < EXAMINED_S:
         return value
-    cache_file = cache_folder() / "fingerprints" / key
-    if trust_cache and "fingerprint" in (cache := _read_cache(cache_file)):
-        return str(cache["fingerprint"])
+    with suppress(OSError):
+        if 0 <= time.time() - copy.stat().st_mtime < EXAMINED_S and (cache := _read_cache(copy)).get("many"):
+            return str(cache["fingerprint"])
+    return None
+
+
+def _examine_all(folder: Path, paths: Sequence[Path], rules: int, cache_file: Path, copy: Path) -> str:
+    """Examine all files of a set, and read those that have changed."""
     settled = time.time_ns() - TIMER_NS
-    try:
-        trees = [list(_folders(path, path.relative_to(folder).as_posix())) for path in paths if path.is_dir()]
-        plain = [path.relative_to(folder).as_posix() for path in paths if not path.is_dir()]
-        parts = [_examine("", str(folder), plain), *(part for tree in trees for part in tree)]
+    trees = [list(_folders(path, path.relative_to(folder).as_posix())) for path in paths if path.is_dir()]
+    plain = [path.relative_to(folder).as_posix() for path in paths if not path.is_dir()]
+    parts = [_examine("", str(folder), plain), *(part for tree in trees for part in tree)]
+    many = sum(len(part.files) for part in parts) >= MANY_FILES
+    stamp = _sha256(f"{part.name} {part.stamp}" for part in parts)
+    if (seen := _read_cache(copy)).get("stamp") == stamp:
+        value = str(seen["fingerprint"])
+    else:
         cache = _read_cache(cache_file)
         hashes = cache.get("folders", {})
         changed = [part for part in parts if hashes.get(part.name, [""])[0] != part.stamp]
         hashes |= {part.name: [part.stamp, content] for part, content in _hash(changed)}
-    except OSError as error:
-        raise InputError(f"{error.filename or folder}: {error.strerror}: cannot compute the fingerprint") from None
-    value = _sha256([f"dropbench {rules}", *(f"{part.name} {hashes[part.name][1]}" for part in parts)])[:16]
-    if changed or value != cache.get("fingerprint"):
-        kept = {part.name: hashes[part.name] for part in parts if part.newest < settled}
-        _write_cache(cache_file, {"folders": kept, "fingerprint": value})
-    if sum(len(part.files) for part in parts) >= MANY_FILES:
-        _recent[key] = time.monotonic(), value
+        value = _sha256([f"dropbench {rules}", *(f"{part.name} {hashes[part.name][1]}" for part in parts)])[:16]
+        if changed or value != cache.get("fingerprint"):
+            kept = {part.name: hashes[part.name] for part in parts if part.newest < settled}
+            _write_cache(cache_file, {"folders": kept, "fingerprint": value, "many": many})
+    large = sum(size for part in parts for size in part.sizes) >= LARGE
+    if many or (large and seen.get("stamp") != stamp):
+        settled_stamp = stamp if all(part.newest < settled for part in parts) else ""
+        _write_cache(copy, {"stamp": settled_stamp, "fingerprint": value, "many": many})
+    if many:
+        _recent[cache_file.name] = time.monotonic(), value
     return value
+
+
+@contextmanager
+def _one_at_a_time(lock: Path) -> Iterator[None]:
+    """Wait for other processes that examine the same files, if the file system can lock."""
+    file = None
+    with suppress(OSError):
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        file = lock.open("ab")
+        fcntl.flock(file, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        if file is not None:
+            file.close()
 
 
 def _sha256(lines: Iterable[str]) -> str:

@@ -53,8 +53,8 @@ class DetectionTask(PresetTask):
             )
 
     def evaluation_batches(self, split: Split, size: int) -> Iterator[list[int]]:
-        """Yield single images: padding in a larger batch would slightly change the outputs."""
-        return ([index] for index in range(self.size(split)))
+        """Yield single images, or as many as the recipe says: padding in a batch slightly changes the outputs."""
+        return super().evaluation_batches(split, self.recipe.evaluation_batch or 1)
 
     @abstractmethod
     def sample(self, split: Split, index: int) -> dict[str, Any]:

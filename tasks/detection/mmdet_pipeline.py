@@ -33,7 +33,7 @@ class MmdetImages:
     def __init__(
         self, recipe: DetectionRecipe, augment: Callable[[dict[str, Any]], dict[str, Any]] | None = None
     ) -> None:
-        pipelines = scaled_pipelines(recipe.image_size)
+        pipelines = scaled_pipelines(recipe.image_size, recipe.resize_backend)
         read_image, read_boxes, flip, *rest = pipelines["train"]
         extra = [augment] if augment is not None else []
         resize, *_ = evaluation = pipelines["test"][1:]
@@ -78,12 +78,16 @@ def scale_boxes(boxes: NDArray[Any], factor: Sequence[float]) -> NDArray[np.floa
     return boxes * np.tile(np.array(factor, np.float64), 2)
 
 
-def scaled_pipelines(size: int) -> dict[str, list[dict[str, Any]]]:
-    """Return mmdet's training and test pipelines with all sizes scaled by `size` over the published 800 pixels."""
+def scaled_pipelines(size: int, backend: str | None = None) -> dict[str, list[dict[str, Any]]]:
+    """Return mmdet's training and test pipelines with all sizes scaled by `size` over the published 800 pixels.
+
+    `backend` is the library that resizes images; None: mmdet's, OpenCV.
+    """
 
     def scale(value: Any, *, is_size: bool = False) -> Any:
         if isinstance(value, dict):
-            return {key: scale(part, is_size=key in SIZE_KEYS) for key, part in value.items()}
+            resizes = {"backend": backend} if backend and str(value.get("type")).endswith("Resize") else {}
+            return {key: scale(part, is_size=key in SIZE_KEYS) for key, part in value.items()} | resizes
         if isinstance(value, list | tuple):
             return type(value)(scale(part, is_size=is_size) for part in value)
         return max(1, round(value * size / PUBLISHED_SIZE)) if is_size else value

@@ -27,7 +27,7 @@ from dropbench.tasks.data.detection.coco import DetectionData, require_size
 from dropbench.tasks.detection.base import DetectionTask
 from dropbench.tasks.detection.mmdet_pipeline import MmdetImages, scale_boxes
 from dropbench.tasks.detection.overlays import box_line
-from dropbench.tasks.detection.spec import AP_NAMES, DetectionRecipe, ObjectDetectionSpec
+from dropbench.tasks.detection.spec import AP_NAMES, DetectionRecipe, ObjectDetectionRecipe, ObjectDetectionSpec
 
 Prediction = Mapping[str, Any]
 """Detections in one image: `img_id`; `bboxes` (N, 4): left, top, right, bottom in pixels; `scores` (N,); `labels` (N,)
@@ -43,6 +43,7 @@ class ObjectDetection(DetectionTask, ObjectDetectionSpec):
     weight_sources = "a ResNet's or a DETR's"
     load_weights = staticmethod(load_detr_weights)
     data: DetectionData
+    recipe: ObjectDetectionRecipe
 
     @classmethod
     def sizes_for(cls, recipe: DetectionRecipe, classes: int) -> dict[str, Any]:
@@ -52,7 +53,12 @@ class ObjectDetection(DetectionTask, ObjectDetectionSpec):
         """Read the annotations; images are read on demand."""
         self.data = self.read_data(DetectionData)
         train = self.data.train
-        valid = [image for image in train.images if len(image.labels) and min(image.width, image.height) >= MIN_SIDE]
+        keeps_all = self.recipe.empty_images
+        valid = [
+            image
+            for image in train.images
+            if keeps_all or (len(image.labels) and min(image.width, image.height) >= MIN_SIDE)
+        ]
         if not valid:
             raise InputError(f"data '{self.data.name}': no image of train has a box and {MIN_SIDE} pixels per side")
         if len(valid) < len(train):
@@ -61,7 +67,13 @@ class ObjectDetection(DetectionTask, ObjectDetectionSpec):
         self.images = MmdetImages(self.recipe)
 
     def epoch(self, size: int, seed: int) -> Iterator[list[int]]:
-        """Yield batches of only portrait or only landscape images, which need less padding, as mmdet's sampler does."""
+        """Yield batches of only portrait or only landscape images, which need less padding, as mmdet's sampler does.
+
+        With `mixed_shapes`, the images of a batch are drawn from all.
+        """
+        if self.recipe.mixed_shapes:
+            yield from super().epoch(size, seed)
+            return
         order = torch.randperm(self.size("train"), generator=torch.Generator().manual_seed(seed)).tolist()
         if len(order) < size:
             yield order

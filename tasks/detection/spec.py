@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -31,9 +31,24 @@ class DetectionRecipe(Recipe):
         description="shorter side of evaluation images, in pixels; the sizes of training images scale with it",
     )
     augment: bool = Field(default=True, description="augment training images; if not, prepare them as in evaluation")
+    resize_backend: Literal["pillow"] | None = Field(default=None, description="library that resizes; default: OpenCV")
+    evaluation_batch: int | None = Field(
+        default=None, ge=2, description="images per batch of an evaluation, padded to one size; default: 1"
+    )
 
     def unread(self, model: Mapping[str, Any]) -> dict[str, str]:
         return super().unread(model) | {"label_smoothing": "the task has no such loss"}
+
+
+class ObjectDetectionRecipe(DetectionRecipe):
+    """Hyper-parameters of object detection."""
+
+    mixed_shapes: Literal[True] | None = Field(
+        default=None, description="batches of portrait and landscape images; default: of one kind, as in mmdet"
+    )
+    empty_images: Literal[True] | None = Field(
+        default=None, description="train on images without boxes, and on tiny ones; default: left out, as in mmdet"
+    )
 
 
 class ObjectDetectionSpec(PresetTask):
@@ -41,9 +56,9 @@ class ObjectDetectionSpec(PresetTask):
 
     name: ClassVar[str] = "object-detection"
     result_version: ClassVar[int] = 2
-    recipe_type: ClassVar[type[Recipe]] = DetectionRecipe
+    recipe_type: ClassVar[type[Recipe]] = ObjectDetectionRecipe
     metrics: ClassVar[tuple[Metric, ...]] = tuple(Metric(name, optional="-" in name) for name in AP_NAMES)
-    recipe: DetectionRecipe
+    recipe: ObjectDetectionRecipe
 
 
 class InteractionDetectionSpec(PresetTask):

@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Callable
 from typing import Any, cast
 
 import torch
-from PIL.Image import Image, fromarray, merge
+from PIL.Image import Image, Resampling, fromarray, merge
 from PIL.ImageOps import posterize
 from torch import Tensor
 from torch.nn.functional import one_hot, pad
-from torchvision.transforms import v2
+from torchvision.transforms import InterpolationMode, RandomResizedCrop, v2
 from torchvision.transforms.v2 import functional
 
 from dropbench.harness.errors import InputError
+from dropbench.harness.seeding import alike_in_all_parts
 
 POLICY = re.compile(r"rand(-(m|n|p|mstd|mmax|inc)\d+(\.\d+)?)+")
 
 
-def random_augment(policy: str, size: int, mean: Tensor) -> Callable[[Tensor], Tensor]:
+def random_augment(
+    policy: str, size: int, mean: Tensor, interpolation: str | None = None
+) -> Callable[[Tensor], Tensor]:
     """Return timm's RandAugment (Cubuk et al. 2020).
 
     Args:
         policy: in timm's notation, such as ``rand-m9-mstd0.5-inc1``.
         size: side of the images in pixels, which scales translations.
         mean: (3,) or (1,) mean color of the data, 0 to 1, which fills what a rotation or shift leaves empty.
+        interpolation: a recipe's `train_interpolation`; timm then moves pixels bicubically, else by either at random.
 
     Returns:
         (3, H, W) uint8 → (3, H, W) uint8, drawing from the generators of Python and NumPy.
@@ -39,7 +44,8 @@ def random_augment(policy: str, size: int, mean: Tensor) -> Callable[[Tensor], T
         if not POLICY.fullmatch(policy):
             raise ValueError  # timm silently ignores unknown parts of a policy
         fill = tuple(round(255 * value) for value in mean.expand(3).tolist())
-        draw = rand_augment_transform(policy, {"translate_const": int(size * 0.45), "img_mean": fill})
+        moves = {"interpolation": Resampling.BICUBIC} if interpolation == "bicubic" else {}
+        draw = rand_augment_transform(policy, {"translate_const": int(size * 0.45), "img_mean": fill, **moves})
     except (AssertionError, KeyError, ValueError):
         raise InputError(f"randaugment={policy}: expected timm's notation, such as rand-m9-mstd0.5-inc1") from None
     posterize_to_black(draw)
@@ -64,6 +70,18 @@ def posterize_to_black(draw: Any) -> None:
 
 def _posterize(image: Image, bits: int, **options: Any) -> Image:
     return posterize(image, bits) if bits > 0 else image.point(lambda value: 0)
+
+
+def resized_crop(image: Tensor, size: int, interpolation: str | None) -> tuple[Tensor, tuple[int, int, int, int]]:
+    """Return a random resized crop (C, size, size) of an image (C, H, W), and its top, left, height and width.
+
+    Its scale is 0.08 to 1, its aspect ratio 3/4 to 4/3 (Szegedy et al. 2015). `interpolation` is a recipe's
+    `train_interpolation`.
+    """
+    top, left, height, width = RandomResizedCrop.get_params(image, [0.08, 1.0], [3 / 4, 4 / 3])
+    chosen = random.choice(("bilinear", "bicubic")) if interpolation == "random" else interpolation or "bilinear"
+    box = top, left, height, width
+    return functional.resized_crop(image, *box, [size, size], InterpolationMode(chosen), antialias=True), box
 
 
 def normalize(pixels: Tensor, mean: Tensor, std: Tensor) -> Tensor:
@@ -112,7 +130,7 @@ def mixup_cutmix(pixels: Tensor, labels: Tensor, classes: int, mixup: float, cut
         labels: (B,).
         classes: number of classes.
         mixup: α of MixUp's Beta distribution; 0: no MixUp.
-        cutmix: α of CutMix's Beta distribution; 0: no CutMix. If both are positive, one is drawn for each batch.
+        cutmix: α of CutMix's Beta distribution; 0: no CutMix. If both are positive, one is drawn for each micro-batch.
 
     Returns:
         images (B, C, H, W), and class probabilities (B, classes).
@@ -121,5 +139,6 @@ def mixup_cutmix(pixels: Tensor, labels: Tensor, classes: int, mixup: float, cut
         return pixels, one_hot(labels, classes).to(pixels.dtype)
     transforms: list[Any] = [v2.MixUp(alpha=mixup, num_classes=classes)] if mixup else []
     transforms += [v2.CutMix(alpha=cutmix, num_classes=classes)] if cutmix else []
-    images, probabilities = v2.RandomChoice(transforms)(pixels, labels)
+    with alike_in_all_parts():
+        images, probabilities = v2.RandomChoice(transforms)(pixels, labels)
     return images, probabilities

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from torch import Tensor, nn
-from torchvision.transforms.v2 import RandomResizedCrop, functional
+from torchvision.transforms import InterpolationMode
+from torchvision.transforms.v2 import functional
 
 from dropbench.adapters.vision.image_weights import load_image_weights
 from dropbench.harness.errors import CHANGED, InputError
@@ -53,7 +54,7 @@ class ImageClassification(Classifier, ImageClassificationSpec):
         policy, size = self.recipe.randaugment, self.recipe.image_size
         if policy is not None and self.recipe.channels != 3:
             raise InputError(f"randaugment={policy}: expected channels=3, not {self.recipe.channels}")
-        self.resized_crop = RandomResizedCrop(size, antialias=True)  # scale 0.08 to 1, Szegedy et al. 2015
+        self.interpolation = InterpolationMode(self.recipe.interpolation or "bilinear")
         self.splits = data.splits()
         self.labels = {name: torch.as_tensor(split.labels) for name, split in self.splits.items()}
         if not isinstance(pixels := self.splits["train"].images, np.ndarray):
@@ -62,7 +63,9 @@ class ImageClassification(Classifier, ImageClassificationSpec):
         else:
             flat = pixels.reshape(-1, pixels.shape[-1]) / 255.0
             self.mean, self.std = torch.as_tensor(flat.mean(0)).float(), torch.as_tensor(flat.std(0)).float()
-        self.randaugment = augmentation.random_augment(policy, size, self.mean) if policy is not None else None
+        self.randaugment = None
+        if policy is not None:
+            self.randaugment = augmentation.random_augment(policy, size, self.mean, self.recipe.train_interpolation)
         self.views = None
         if self.recipe.token_labels == "maps":
             from dropbench.tasks.data.images.label_maps import LabelMaps, locate_maps
@@ -96,10 +99,12 @@ class ImageClassification(Classifier, ImageClassificationSpec):
                 if self.randaugment is not None:
                     pixels = torch.stack([self.randaugment(image) for image in pixels])
         pixels = augmentation.normalize(pixels, self.mean, self.std)
+        if training and self.recipe.erase and self.recipe.erase_first:
+            augmentation.erase_boxes(pixels, self.recipe.erase)
         if training and (self.recipe.mixup or self.recipe.cutmix):
             mixed = augmentation.mixup_cutmix(pixels, labels, len(self.classes), self.recipe.mixup, self.recipe.cutmix)
             pixels, labels = mixed
-        if training and self.recipe.erase:
+        if training and self.recipe.erase and not self.recipe.erase_first:
             augmentation.erase_boxes(pixels, self.recipe.erase)
         return pixels, labels
 
@@ -118,13 +123,14 @@ class ImageClassification(Classifier, ImageClassificationSpec):
         """
         size, image = self.recipe.image_size, image.permute(2, 0, 1)
         if training and self.recipe.resized_crop:
-            image = self.resized_crop(image)
+            image, _ = augmentation.resized_crop(image, size, self.recipe.train_interpolation)
         elif image.shape[-2:] != (size, size):
             share = self.recipe.center_crop
             # Resized to 256 / 224 of the crop, as on ImageNet; small images are resized without a crop.
             shorter = [round(size * 256 / 224) if share is None else int(size / share)]
             shorter = shorter if size >= MIN_CROPPED_SIZE else [size, size]
-            image = functional.center_crop(functional.resize(image, shorter, antialias=True), [size, size])
+            resized = functional.resize(image, shorter, self.interpolation, antialias=True)
+            image = functional.center_crop(resized, [size, size])
         return image.expand(self.recipe.channels, -1, -1)
 
     def example_id(self, split: Split, index: int) -> str:

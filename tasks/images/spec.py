@@ -44,8 +44,14 @@ class ImageRecipe(Recipe):
         le=1,
         description="side of the evaluation's crop, as a share of the image's; default: 0.875",
     )
+    train_interpolation: Literal["bicubic", "random"] | None = Field(
+        default=None,
+        description="of random resized crops; random: bilinear or bicubic for each image; default: bilinear",
+    )
+    interpolation: Literal["bicubic"] | None = Field(default=None, description="of other images; default: bilinear")
     randaugment: str | None = Field(default=None, description="policy in timm's notation, such as rand-m9-mstd0.5-inc1")
     erase: float = Field(default=0.0, ge=0, le=1, description="probability of Random Erasing")
+    erase_first: Literal[True] | None = Field(default=None, description="erase before images are mixed; default: after")
     mixup: float = Field(default=0.0, ge=0, description="α of MixUp; 0: off")
     cutmix: float = Field(default=0.0, ge=0, description="α of CutMix; 0: off")
 
@@ -66,6 +72,10 @@ class ImageRecipe(Recipe):
         own = {} if self.token_labels is not None else {"token_weight": "not read without token_labels"}
         if self.image_size < MIN_CROPPED_SIZE:
             own["center_crop"] = f"images below {MIN_CROPPED_SIZE} pixels are not cropped in evaluation"
+        if not self.resized_crop:
+            own["train_interpolation"] = "not read without resized_crop"
+        if not (self.erase and (self.mixup or self.cutmix)):
+            own["erase_first"] = "not read without both erase and mixup or cutmix"
         return super().unread(model) | own
 
 

@@ -16,15 +16,13 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, one_hot, softmax
-from torchvision.transforms import RandomResizedCrop
-from torchvision.transforms.v2 import functional
 
+from dropbench.harness.seeding import alike_in_all_parts
 from dropbench.tasks.data.images.label_maps import LabelMaps
+from dropbench.tasks.images.augmentation import resized_crop
 from dropbench.tasks.images.spec import DEFAULT_TOKEN_WEIGHT, ImageRecipe
 
 Transform = Callable[[Tensor], Tensor]
-SCALE, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
-"""Of random resized crops: share of the image's area, and aspect ratio."""
 GEOMETRIC_OPS = frozenset({"Rotate", "ShearX", "ShearY", "TranslateX", "TranslateY", "TranslateXRel", "TranslateYRel"})
 """RandAugment's operations that move pixels."""
 
@@ -50,7 +48,8 @@ def token_label_loss(model: nn.Module, images: Tensor, labels: Any, grid: Sequen
     else:
         maps, crops = labels
         target, token_target = labels_from_maps(maps, crops, (rows, columns), classes)
-    box = random_box(rows, columns)
+    with alike_in_all_parts():
+        box = random_box(rows, columns)
     top, left, bottom, right = box
     share = (bottom - top) * (right - left) / (rows * columns)
     logits, token_logits = model(images, box)
@@ -123,7 +122,8 @@ class LabelMapViews:
 
     def __init__(self, maps: LabelMaps, recipe: ImageRecipe, augment: Transform | None) -> None:
         self.maps, self.recipe, self.augment = maps, recipe, augment
-        self.transform_map = label_map_transform(recipe.randaugment) if recipe.randaugment is not None else None
+        policy = recipe.randaugment
+        self.transform_map = label_map_transform(policy, recipe.train_interpolation) if policy is not None else None
 
     def batch(self, images: Sequence[Tensor], indices: Sequence[int]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """Return a `view` of each image (H, W, C) uint8 with its index in train, as one batch."""
@@ -152,25 +152,26 @@ class LabelMapViews:
             random.setstate(python_state)
             np.random.set_state(numpy_state)
             labels = self.transform_map(labels)
-        size = [self.recipe.image_size] * 2
-        top, left, height, width = RandomResizedCrop.get_params(image, list(SCALE), list(RATIO))
+        cropped, (top, left, height, width) = resized_crop(
+            image, self.recipe.image_size, self.recipe.train_interpolation
+        )
         rows, columns = image.shape[-2:]
         crop = torch.tensor([left / columns, top / rows, (left + width) / columns, (top + height) / rows])
-        cropped = functional.resized_crop(image, top, left, height, width, size, antialias=True)
         return cropped, labels, crop
 
 
-def label_map_transform(policy: str) -> Transform:
+def label_map_transform(policy: str, interpolation: str | None = None) -> Transform:
     """Return the geometric part of RandAugment for label maps (2, K, rows, columns).
 
     The same random draws move a map like its image: each cell gets the labels of the nearest cell that it came from.
-    Cells from outside of the image have scores 0. `policy` is in timm's notation.
+    Cells from outside of the image have scores 0. `policy` and `interpolation` are those of `random_augment`.
     """
     from timm.data.auto_augment import rand_augment_transform
 
-    # timm draws one of several interpolations for an image. Two equal ones here consume the same random number.
-    nearest = (Image.Resampling.NEAREST, Image.Resampling.NEAREST)
-    draw = rand_augment_transform(policy, {"translate_const": 0, "img_mean": 0, "interpolation": nearest})
+    # timm draws one of two interpolations for an image. Two equal ones here consume the same random number.
+    nearest = Image.Resampling.NEAREST
+    options = {"interpolation": nearest if interpolation == "bicubic" else (nearest, nearest)}
+    draw = rand_augment_transform(policy, {"translate_const": 0, "img_mean": 0, **options})
     for operation in draw.ops:
         if operation.name not in GEOMETRIC_OPS:
             operation.aug_fn = lambda image, *levels, **options: image

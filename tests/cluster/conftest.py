@@ -30,6 +30,7 @@ PROFILES: dict[str, dict[str, Any]] = {
     "low": {**COMMON, "partition": "low", "signal_delay": 10},
     "short": {**COMMON, "signal_delay": 25},
     "pair": {**COMMON, "tasks": 2, "memory": 1.8},
+    "spread": {**COMMON, "nodes": 2},
     "four": {**FOUR, "signal_delay": 10},
     "short_four": {**FOUR, "signal_delay": 25},
     # SLURM counts a worker twice while it starts a program.

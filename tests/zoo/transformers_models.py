@@ -79,9 +79,10 @@ def _model(config: Any) -> Any:
     if type(config) in AutoModel._model_mapping:
         return AutoModel.from_config(config)
     module = importlib.import_module(type(config).__module__.replace(".configuration_", ".modeling_"))
-    kinds = [
+    kinds: list[Any] = [
         kind for kind in vars(module).values()
-        if inspect.isclass(kind) and issubclass(kind, PreTrainedModel) and kind.config_class is type(config)
+        if inspect.isclass(kind) and issubclass(kind, PreTrainedModel)
+        and getattr(kind, "config_class", None) is type(config)
         and not kind.__name__.endswith("PreTrainedModel")
     ]  # fmt: skip
     return min(kinds, key=lambda kind: len(kind.__name__))(config)

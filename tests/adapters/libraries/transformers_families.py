@@ -94,7 +94,7 @@ class Detr(nn.Module):
     def __init__(self, implementation: str) -> None:
         super().__init__()
         small: dict[str, Any] = {"embedding_size": 8, "hidden_sizes": [8, 8], "depths": [1, 1], "layer_type": "basic"}
-        backbone = tf.ResNetConfig(**small, out_features=["stage2"])  # type: ignore[call-arg]
+        backbone = tf.ResNetConfig(**small, out_features=["stage2"])
         self.detr = build_model(
             tf.DetrModel,
             tf.DetrConfig,

@@ -11,9 +11,15 @@ from dropbench.harness.checking import once
 from tests.harness.trials.test_plugins import restored  # noqa: F401 - used by pytest
 
 
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache for all tests: what has passed a check once is not tried again, which takes two seconds."""
+    return tmp_path_factory.mktemp("cache")
+
+
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restored: None) -> Path:  # noqa: F811
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+def folder(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, restored: None) -> Path:  # noqa: F811
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     monkeypatch.setattr(once, "_passed", set())
     draw = random.Random(0)
     (tmp_path / "data/points").mkdir(parents=True)

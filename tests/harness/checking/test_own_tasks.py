@@ -14,6 +14,8 @@ from dropbench.harness.runs.run_directory import RunDirectory
 from dropbench.harness.settings import Settings
 from dropbench.harness.suites.cell import SuiteOptions
 from dropbench.harness.suites.suite import load_suite
+from dropbench.harness.trials.plugins import load_plugins
+from dropbench.jobs.cli.check_commands import own_requests
 from tests.harness.checking.mistakes import FORWARD
 from tests.harness.checking.own_task import DEFINE, ENQUEUE, write
 
@@ -30,6 +32,13 @@ presets:
   PRESET
 """
 RECIPES = '{"presets": {"mini": {"epochs": 1, "batch_size": 16}}}'
+CHANGES = (
+    (RECIPES, RECIPES.replace("mini", "full")),
+    ('Metric("error", higher_is_better=False, unit="")', 'Metric("error", None, "", decimals=6)'),
+    (DEFINE, DEFINE.replace('{"correct"', '{"target": "class", "correct"')),
+    ('{"correct": int(c)', '{"target": 2, "correct": int(c)'),
+)
+"""A preset of another name, a metric without a direction, and a class among the predictions."""
 INHERITED = """
 from dropbench import TASKS, Metric
 
@@ -49,7 +58,7 @@ TRAIN = ["run", *ENQUEUE[1:], "--executor", "debug"]
 
 def write_suite(folder: Path, **changes: str) -> Path:
     content = SUITE
-    given = {"METRIC": "accuracy", "REGULARIZER": "dropkey", "PRESET": "mini: {seeds: 1}", **changes}
+    given = {"METRIC": "accuracy", "REGULARIZER": "dropkey", "PRESET": "full: {seeds: 1}", **changes}
     for name, value in given.items():
         content = content.replace(name, value)
     (folder / "t.yaml").write_text(content)
@@ -57,9 +66,7 @@ def write_suite(folder: Path, **changes: str) -> Path:
 
 
 def test_classes_are_those_of_the_data_and_predictions_name_them(folder: Path) -> None:
-    columns = DEFINE.replace('{"correct"', '{"target": "class", "correct"')
-    rows = '{"target": 2, "correct": int(c)'
-    write(folder, (DEFINE, columns), ('{"correct": int(c)', rows))
+    write(folder, *CHANGES)
     assert run(TRAIN) == 0
     [directory] = (RunDirectory(path) for path in (folder / "runs").iterdir() if (path / "trial.json").exists())
     predictions = load_predictions(directory, "test")
@@ -85,10 +92,10 @@ def test_data_check_counts_classes_if_rows_tell_them(
 
 
 def test_a_tuned_preset_gives_each_row_three_candidates(folder: Path) -> None:
-    write(folder)
-    file = write_suite(folder, PRESET="mini: {seeds: 3, tuned: true}")
+    write(folder, *CHANGES)
+    file = write_suite(folder, PRESET="full: {seeds: 3, tuned: true}")
     assert run(["enqueue", str(file), "--plugin", "own.py"]) == 0
-    cells = list(load_suite(str(file)).cells(SuiteOptions()))
+    cells = list(load_suite(str(file)).cells(SuiteOptions(preset="full")))
     assert [cell.sweep and cell.sweep.size for cell in cells] == [3, 3]
     assert cells[0].sweep is not None
     assert dict(cells[0].sweep.space) == {"set.lr": (0.0005, 0.001, 0.002)}
@@ -99,8 +106,8 @@ def test_a_suite_needs_no_preset_of_a_certain_name(
     folder: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    write(folder, (RECIPES, RECIPES.replace("mini", "full")))
-    file = write_suite(folder, PRESET="full: {seeds: 1}")
+    write(folder, *CHANGES)
+    file = write_suite(folder)
     assert run(["run", str(file), "--plugin", "own.py", "--executor", "debug"]) == 0
     printed = capsys.readouterr().out
     assert "smaller" not in printed
@@ -113,8 +120,8 @@ def test_a_metric_without_a_direction_has_no_best_value(
     folder: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    write(folder, ('Metric("error", higher_is_better=False, unit="")', 'Metric("error", None, "", decimals=6)'))
-    file = write_suite(folder, METRIC="error", PRESET="mini: {seeds: 2}")
+    write(folder, *CHANGES)
+    file = write_suite(folder, METRIC="error", PRESET="full: {seeds: 2}")
     assert run(["run", str(file), "--plugin", "own.py", "--executor", "debug"]) == 0
     printed = capsys.readouterr().out
     assert "best" not in printed
@@ -177,7 +184,6 @@ def test_a_task_that_reads_no_weights_refuses_them(
     assert run([*words, "--weights", "weights.pt"]) == 2
     message = "dropbench: task 'tiny' reads no initial weights: remove `weights.pt`\n"
     assert capsys.readouterr().err == message
-    assert run(words) == 0
 
 
 def test_what_cannot_be_tried_alone_is_listed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -188,31 +194,29 @@ def test_what_cannot_be_tried_alone_is_listed(folder: Path, capsys: pytest.Captu
     assert (item["task"], item["state"]) == ("tiny", "unchecked")
 
 
-def test_a_task_that_inherits_is_tried_with_small_data(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_task_that_inherits_is_tried_with_small_data(folder: Path) -> None:
+    (folder / "own.py").write_text(INHERITED)
+    load_plugins([folder / "own.py"])
+    assert [*own_requests()] == [
+        ("top3", "digits", "vit-digits", "none"),
+        ("other-texts", "ag-news-synthetic", "text-transformer", "none"),
+    ]
+
+
+@pytest.mark.slow
+def test_tasks_that_inherit_pass(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "own.py").write_text(INHERITED)
     assert run(["check", "--plugin", "own.py", "--json"]) == 0
-    items = json.loads(capsys.readouterr().out)
-    assert [(item["data"], item["model"], item["state"]) for item in items] == [
-        ("digits", "vit-digits", "ok"),
-        ("ag-news-synthetic", "text-transformer", "ok"),
-    ]
+    assert [item["state"] for item in json.loads(capsys.readouterr().out)] == ["ok", "ok"]
 
 
 MIXED = (FORWARD, FORWARD.replace("attended)", "attended + tokens.mean(dim=0))"))
 SHARE = (('"accuracy": 100 * ', '"accuracy": '), ("scale=100", "scale=1"))
 
 
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ((MIXED,), "with the others of its batch: is the first axis the batch"),
-        (SHARE, "if it is a share, multiply by 100, or declare `unit="),
-    ],
-)
-def test_what_is_probably_a_mistake_is_noted(
-    changes: tuple[tuple[str, str], ...], expected: str, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write(folder, *changes)
+def test_what_is_probably_a_mistake_is_noted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(folder, MIXED, *SHARE)
     assert run(["check", "--plugin", "own.py", "--json"]) == 0
-    notes = [item["detail"] for item in json.loads(capsys.readouterr().out)]
-    assert any(expected in str(note) for note in notes)
+    notes = " ".join(item["detail"] for item in json.loads(capsys.readouterr().out))
+    assert "with the others of its batch: is the first axis the batch" in notes
+    assert "if it is a share, multiply by 100, or declare `unit=" in notes

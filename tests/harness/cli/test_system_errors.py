@@ -42,8 +42,9 @@ def test_no_file_gets_the_number_of_a_closed_stream(tmp_path: Path) -> None:
     assert (done.returncode, (tmp_path / "file").read_text()) == (0, "")
 
 
-@pytest.mark.parametrize("arguments", ["list tasks", "results", "report quickstart", "enqueue quickstart"])
-@pytest.mark.parametrize("handles", [6, 8, 10, 12])
+@pytest.mark.parametrize(
+    ("arguments", "handles"), [("list tasks", 6), ("results", 8), ("report quickstart", 10), ("enqueue quickstart", 12)]
+)
 def test_few_file_handles_are_one_line(tmp_path: Path, arguments: str, handles: int) -> None:
     done = shell(f"ulimit -n {handles}; {COMMAND} {arguments}", tmp_path)
     if done.returncode == 0:

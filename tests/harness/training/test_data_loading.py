@@ -18,6 +18,7 @@ from dropbench.harness.errors import InputError
 from dropbench.harness.settings import Settings
 from dropbench.harness.training import data_loading as module
 from dropbench.harness.training.data_loading import (
+    MicroBatch,
     SplitBatches,
     StepBatches,
     max_workers_in_memory,
@@ -71,16 +72,36 @@ def test_batches_are_the_same_from_any_number_of_processes_and_any_step_on(task:
         found = list(prefetch(StepBatches(task, seed=5), range(start, last), Settings(num_workers=num_workers), CPU))
         assert len(found) == last - start
         for batch, expected in zip(found, [whole[step] for step in range(start, last)], strict=True):
-            for (part, _), (other, _) in zip(batch, expected, strict=True):
+            for (part, *_), (other, *_) in zip(batch, expected, strict=True):
                 assert all(torch.equal(one, two) for one, two in zip(part, other, strict=True))
     assert not torch.equal(whole[first][0].batch[0], StepBatches(task, seed=6)[first][0].batch[0])
 
 
 def test_micro_batches_are_cut_into_pieces(task: Task) -> None:
     whole, micro_batch_splits = StepBatches(task, seed=5)[3], StepBatches(task, seed=5, micro_batch_splits=3)[3]
-    assert [(len(part[0]), size) for part, size in whole] == [(4, 1.0), (4, 1.0)]
-    assert [(len(part[0]), size) for part, size in micro_batch_splits] == 2 * [(1, 0.25), (1, 0.25), (2, 0.5)]
+    assert [(len(part[0]), size) for part, size, *_ in whole] == [(4, 1.0), (4, 1.0)]
+    assert [(len(part[0]), size) for part, size, *_ in micro_batch_splits] == 2 * [(1, 0.25), (1, 0.25), (2, 0.5)]
     assert [len(part) for part in SplitBatches(task, "test", micro_batch_splits=3).parts[:3]] == [2, 3, 3]
+
+
+def test_images_of_a_micro_batch_are_mixed_alike_whatever_processes_and_memory_divide_it(task: Task) -> None:
+    def batches(ranks: int, splits: int = 1) -> list[MicroBatch]:
+        """Return what all ranks make of a step's two micro-batches of four images."""
+        return [part for rank in range(ranks) for part in StepBatches(task, 5, rank, ranks, splits)[3]]
+
+    def shares(parts: list[MicroBatch], number: int) -> set[float]:
+        """Return the share of the mixed-in image of each pair of two classes."""
+        labels = torch.cat([part.batch[1] for part in parts if part.number == number])
+        return {round(row[row > 0].min().item(), 5) for row in labels if (row > 0).sum() == 2}
+
+    alone = batches(1)
+    for number, part in enumerate(batches(2)):
+        assert all(map(torch.equal, part.batch, alone[number].batch))
+    for ranks, splits in ((4, 1), (1, 2), (2, 2)):
+        divided = batches(ranks, splits)
+        assert len(divided) == 4
+        for number in (0, 1):
+            assert len(shares(alone, number)) == len(shares(divided, number)) == 1
 
 
 def test_evaluation_meets_every_row_once_and_draws_nothing(task: Task) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import nn
+import torch.distributed as dist
+from torch import Tensor, nn
 
 from dropbench.harness.errors import Interrupted
 from dropbench.harness.predictions.recorder import Recorder
@@ -64,6 +65,10 @@ def test_ranks_evaluate_and_select_alike(tmp_path: Path, align: str) -> None:
     assert others == [first, first]
 
 
+DRAWING = {"accumulate": 4, "batch_size": 12, "erase": 0.5, "mixup": 0.8, "cutmix": 1.0, "model.drop_path_rate": 0.5}
+"""Draws of data and model, which depend on the micro-batch and not on the rank that computes it."""
+
+
 def gradients(directory: RunDirectory, steps: int, settings: Settings) -> list[Any]:
     """Return the gradient of each step over all ranks."""
     return [step_gradient(directory, step=step, settings=settings).numpy() for step in range(steps)]
@@ -84,6 +89,7 @@ def require_gradient_of_one(directory: RunDirectory, ranks: int, steps: int = 1,
         ("interaction-detection", 4, {"accumulate": 3}),
         ("language-modelling", 3, {"accumulate": 4}),
         ("text-classification", 3, {"batch_size": 2}),
+        ("image-classification", 2, DRAWING),
     ],
 )
 def test_ranks_have_the_gradient_of_one(tmp_path: Path, task: str, ranks: int, options: dict[str, Any]) -> None:
@@ -106,19 +112,21 @@ def test_eight_ranks_translate_what_one_does(tmp_path: Path) -> None:
     parts = [task.micro_batches(batch, 8) for batch in task.epoch(0, task.epoch_seed(0))]
     assert task.size("train") % 8 == 6
     assert [len(step) for step in parts] == [8, 8, 3]
-    assert [*map(len, deal(parts[0], 3, 8))] == [len(parts[0][3])]
+    assert deal(parts[0], 3, 8) == [(parts[0][3], 3, None)]
     require_gradient_of_one(directory, 8, len(parts), settings)
 
 
 def test_micro_batches_are_dealt_whole_and_the_rest_is_shared() -> None:
     parts = [[*range(start, start + 4)] for start in range(0, 20, 4)]
     assert [deal(parts, rank, 2) for rank in (0, 1)] == [
-        [parts[0], parts[2], [16, 18]],
-        [parts[1], parts[3], [17, 19]],
+        [(parts[0], 0, None), (parts[2], 2, None), ([16, 18], 4, 0)],
+        [(parts[1], 1, None), (parts[3], 3, None), ([17, 19], 4, 1)],
     ]
-    assert [deal(parts[:2], rank, 5) for rank in range(5)] == [[[0, 3]], [[4, 6]], [[1]], [[5, 7]], [[2]]]
-    assert deal([[7]], 1, 3) == [[]]
-    assert deal(parts, 0, 1) == parts
+    assert [deal(parts[:2], rank, 5) for rank in range(5)] == [
+        [([0, 3], 0, 0)], [([4, 6], 1, 0)], [([1], 0, 1)], [([5, 7], 1, 1)], [([2], 0, 2)],
+    ]  # fmt: skip
+    assert deal([[7]], 1, 3) == [([], 0, 1)]
+    assert deal(parts, 0, 1) == [(part, number, None) for number, part in enumerate(parts)]
 
 
 def train_losses(whole: RunDirectory, parts: RunDirectory, calls: int) -> list[float]:
@@ -192,3 +200,35 @@ def test_a_fault_in_the_predictions_of_one_rank_leaves_the_metrics(tmp_path: Pat
     lost = [note for note in results[0]["notes"] if "no predictions for" in note]
     assert [note.partition(" are kept")[0] for note in lost] == ["no predictions for dev", "no predictions for test"]
     assert not any(predictions_path(directory.path, split).exists() for split in FINAL_SPLITS)
+
+
+def reductions(directory: RunDirectory) -> list[list[int]]:
+    """Train; return the sizes of the tensors that each step reduces by itself, DistributedDataParallel's apart."""
+    steps, step, reduce = list[list[int]](), Trainer.step, dist.all_reduce
+
+    def noted_step(self: Trainer, batch: Any) -> Any:
+        steps.append([])
+        loss = step(self, batch)
+        steps.append([])
+        return loss
+
+    def noted_reduce(tensor: Tensor, *arguments: Any, **options: Any) -> Any:
+        if steps:
+            steps[-1].append(tensor.numel())
+        return reduce(tensor, *arguments, **options)
+
+    Trainer.step, dist.all_reduce = noted_step, noted_reduce  # type: ignore[method-assign]
+    run_trial(directory, settings_of(directory))
+    return steps
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("regularizer", ["none", "layerdrop:ratio=0.5"])
+def test_a_step_waits_for_one_sum_and_reduces_gradients_at_once(tmp_path: Path, regularizer: str) -> None:
+    """Requests to stop are summed with the loss terms; the parameters without a gradient, with the gradients."""
+    trial = make_trial(regularizer, steps=4, evaluate_every=4, **VISION)
+    for steps in run_ranks(2, reductions, RunDirectory.create(tmp_path, trial)):
+        in_steps, between = steps[::2], steps[1:-1:2]
+        assert [len(sizes) for sizes in in_steps] == [1 if regularizer == "none" else 2] * 4
+        assert all(sizes[0] == 3 and all(size > 1000 for size in sizes[1:]) for sizes in in_steps)
+        assert all(sizes == [1] for sizes in between), "the loss that is logged"

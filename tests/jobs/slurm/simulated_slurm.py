@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -51,14 +52,19 @@ class SimulatedSlurm(SlurmPrograms):
                 self.renew(process.lease)
         while self.accepted:
             self._sbatch(str(self.accepted.pop()))
-        busy = {element.runs[-1].node for element in self.elements if element.state == "RUNNING"}
+        busy = {element.runs[-1].node for element in self.running()}
         free = [node for node in self.nodes if node not in busy]
+        parallel = Counter(element.array for element in self.running())
         for element in self.elements:
-            parallel = sum(other.array == element.array and other.state == "RUNNING" for other in self.elements)
-            if element.state == "PENDING" and element.eligible_at <= self.now and parallel < element.throttle:
+            self.held = parallel.total() == self.max_running
+            if self.held:
+                break
+            if element.state == "PENDING" and element.eligible_at <= self.now:
                 for node in [node for node in free if node not in element.excluded_nodes][:1]:
-                    free.remove(node)
-                    self._start(element, node)
+                    if parallel[element.array] < element.throttle:
+                        free.remove(node)
+                        parallel[element.array] += 1
+                        self._start(element, node)
 
     def running(self) -> list[Element]:
         """Return the running elements."""
@@ -133,9 +139,9 @@ class SimulatedSlurm(SlurmPrograms):
 
 
 @contextlib.contextmanager
-def simulated(bin: Path) -> Iterator[SimulatedSlurm]:
+def simulated(bin: Path, nodes: int = 3) -> Iterator[SimulatedSlurm]:
     """Replace the real SLURM, its clock and training by a simulation; `bin` is an empty folder for its programs."""
-    slurm = SimulatedSlurm()
+    slurm = SimulatedSlurm(nodes)
     for program in ("srun", "sbatch", "squeue"):
         (bin / program).touch(mode=0o755)
     write_result, finish = RunDirectory.write_result, attempt.Attempt.finish

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -57,9 +58,19 @@ class SlurmPrograms:
         dies: the calling process is killed: "before" or "after" sbatch takes effect.
         dead: it was.
         accepted: scripts that sbatch has yet to act on.
+        max_array_size: as scontrol reports it: one more than the elements of an array.
+        max_submitted: number of jobs that may be pending or running; None: any.
+        max_running: number of jobs that the QOS lets run at a time; None: any.
+        held: whether the QOS held pending jobs when jobs were started last.
+        calls: number of calls by program.
     """
 
     def __init__(self, nodes: int) -> None:
+        self.max_array_size = 5
+        self.max_submitted: int | None = None
+        self.max_running: int | None = None
+        self.held = False
+        self.calls: Counter[str] = Counter()
         self.now = START
         self.nodes = [f"node{number}" for number in range(1, nodes + 1)]
         self.elements: list[Element] = []
@@ -79,6 +90,7 @@ class SlurmPrograms:
         if self.dead:
             raise Killed
         program = command[0]
+        self.calls[program] += 1
         if program in self.unresponsive:
             raise client.SlurmCommandError(f"{program}: Socket timed out")
         if program == "sbatch" and self.dies == "before":
@@ -95,22 +107,33 @@ class SlurmPrograms:
 
     def _sbatch(self, *arguments: str) -> str:
         script = Path(arguments[-1]).read_text()
-        self.arrays += 1
         last, throttle = map(int, re.findall(r"--array=0-(\d+)%(\d+)", script)[0])
+        if last >= self.max_array_size:
+            raise client.SlurmCommandError("sbatch: error: Invalid job array specification")
+        if self.max_submitted is not None and len(self.alive()) + last >= self.max_submitted:
+            raise client.SlurmCommandError("sbatch: error: QOSMaxSubmitJobPerUserLimit")
+        self.arrays += 1
         name = re.findall(r"--job-name=(\S+)", script)[0]
         excluded = {node for nodes in re.findall(r"--exclude=(\S+)", script) for node in nodes.split(",")}
         for index in range(last + 1):
             self.elements.append(Element(self.arrays, index, name, Path(arguments[-1]).parent, throttle, excluded))
         return f"{self.arrays}\n"
 
+    def alive(self) -> list[Element]:
+        """Return the pending and running elements."""
+        return [element for element in self.elements if element.state in ("PENDING", "RUNNING")]
+
     def _squeue(self, *arguments: str) -> str:
         (names,) = (word.removeprefix("--name=").split(",") for word in arguments if word.startswith("--name="))
         lines = []
         for element in self.elements:
             if element.name in names:
+                reason = "QOSMaxJobsPerUserLimit" if self.held and element.state == "PENDING" else "None"
                 last = element.runs[-1] if element.runs and element.state != "PENDING" else None
                 node, started = (last.node, _format_time(last.started)) if last else ("", "N/A")
-                lines.append(f"{element.array}|{element.index}|{element.state}|{node}|{started}|{element.name}")
+                lines.append(
+                    f"{element.array}|{element.index}|{element.state}|{node}|{started}|{reason}|{element.name}"
+                )
         return "\n".join(lines)
 
     def _sacct(self, *arguments: str) -> str:
@@ -141,7 +164,7 @@ class SlurmPrograms:
         return "\n".join(self.nodes)
 
     def _scontrol(self, *arguments: str) -> str:
-        return "MaxArraySize            = 5\n"
+        return f"MaxArraySize            = {self.max_array_size}\n"
 
 
 def _format_time(time: datetime) -> str:

@@ -8,6 +8,7 @@ import pytest
 from dropbench.harness.errors import InputError
 from dropbench.jobs.slurm.profile import Profile, load_profile
 from tests.jobs.workplace import Programs, Workplace
+from tests.paths import ROOT
 
 TOML = """
 [profiles.a100]
@@ -26,6 +27,8 @@ setup = ["module load cuda", "export X=1"]
 gpus = 8
 gpu_type = "a100"
 sbatch = {reservation = "the lab's", exclusive = true, nice = 100}
+srun = {container-image = "/shared/drop bench.sqsh", container-writable = true}
+python = "apptainer exec --nv dropbench.sif python"
 """
 
 
@@ -47,6 +50,17 @@ def test_the_parameters_of_a_profile(tmp_path: Path) -> None:
     assert quoted.to_submitit()["setup"] == ["export TOKENS='a b'", "module load cuda"]
 
 
+def test_the_profile_in_the_documentation_uses_all_gpus(tmp_path: Path) -> None:
+    """It is that of the first commands of the page."""
+    page = (ROOT / "docs/cluster.md").read_text(encoding="utf-8")
+    toml = page.partition("cat > dropbench.toml <<'.'\n")[2].partition("\n.\n")[0]
+    (tmp_path / "dropbench.toml").write_text(toml)
+    profile = load_profile("node", tmp_path / "dropbench.toml")
+    assert profile.idle_gpus is None
+    requested = profile.to_submitit()
+    assert (requested["gpus_per_node"], requested["ntasks_per_node"], requested["cpus_per_task"]) == (8, 8, 8)
+
+
 @pytest.mark.parametrize(
     ("toml", "message"),
     [
@@ -56,7 +70,7 @@ def test_the_parameters_of_a_profile(tmp_path: Path) -> None:
         ("a = " + "[" * 100_000, "dropbench.toml: invalid TOML: "),
         ("profiles = 3\n", "dropbench.toml: profiles: expected tables such as [profiles.a100]"),
         ("[profiles]\na100 = 3\n", "profiles: expected tables such as [profiles.a100]"),
-        ("[profiles.a100]\npartitoin = 'gpu'\n", "unknown key of [profiles.a100] 'partitoin': did you mean partition?"),
+        ("[profiles.a100]\npartitoin = 'gpu'\n", "unknown key of [profiles.a100] 'partitoin': did you mean partition"),
         ("[profiles.a100]\ngpus = -1\n", "profiles.a100: gpus=-1: input should be greater than or equal to 0"),
         ("[profiles.a100]\ngpus = '1'\n", "profiles.a100: gpus=1: input should be a valid integer"),
         ("[profiles.a100]\nsetup = 'module load'\n", "profiles.a100: setup=module load: input should be a valid list"),
@@ -69,6 +83,7 @@ def test_the_parameters_of_a_profile(tmp_path: Path) -> None:
             "sbatch.gres=gpu:a100:8: expected GPUs as gpus and gpu_type",
         ),
         ("[profiles.a100]\nsbatch = {exclusive = false}\n", "sbatch.exclusive"),
+        ("[profiles.a100]\nsbatch = {container-image = 'x'}\n", "expected srun.container-image"),
         ("[profiles.a100]\nsbatch = {'x=1 --y' = true}\n", "string should match pattern"),
         ("[profiles.a100]\nenvironment = {DROPBENCH_RUNS = '/x'}\n", "environment: DROPBENCH_RUNS: known for a node: "),
         ("[profiles.a100]\nenvironment = {DROPBENCH_DATA = 'x'}\n", "DROPBENCH_DATA=x: expected an absolute path"),
@@ -89,12 +104,14 @@ def test_invalid_profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, toml:
 
 
 @pytest.mark.parametrize(
-    "key", ["partition", "account", "qos", "constraint", "setup", "environment", "gpu_type", "sbatch"]
+    "key", ["partition", "account", "qos", "constraint", "setup", "environment", "gpu_type", "sbatch", "srun", "python"]
 )
 @pytest.mark.parametrize("letter", ["\n", "\r", "\0", "\x1b", "\x7f"])
 def test_no_text_of_a_profile_adds_a_line(key: str, letter: str) -> None:
     text = f"touch x{letter}"
-    value: object = {"setup": [text], "environment": {"A": text}, "sbatch": {"a": text}}.get(key, text)
+    value: object = {"setup": [text], "environment": {"A": text}, "sbatch": {"a": text}, "srun": {"a": text}}.get(
+        key, text
+    )
     with pytest.raises(ValueError, match="String should match pattern"):
         Profile(**{key: value})  # type: ignore[arg-type]
 
@@ -113,12 +130,16 @@ def test_the_sbatch_script_of_a_dry_run(place: Workplace, programs: Programs) ->
         "#SBATCH --partition=gpu", "#SBATCH --account=vision", "#SBATCH --qos=long", "#SBATCH --constraint=a100",
         "#SBATCH --gpus-per-node=1", "#SBATCH --cpus-per-task=8", "#SBATCH --mem=32768MB", "#SBATCH --time=720",
         "#SBATCH --signal=USR2@120", "module load cuda", "export X=1",
-        "#SBATCH --array=0-3%4", "# 4 trials in 4 jobs, 1 array; at most 48.0 GPU-hours",
+        "#SBATCH --array=0-3%4", "# 4 trials in 4 jobs, 1 array", "# tiny: unknown for 4 trials",
     ):  # fmt: skip
         assert line in done.stdout.splitlines()
     other = place.ok("submit", "--executor", "slurm", "--profile", "other", "--dry-run", env=path).stdout.splitlines()
     for option in ("gpus-per-node=a100:8", "reservation='the lab'\"'\"'s'", "exclusive", "nice=100"):
         assert f"#SBATCH --{option}" in other
+    (command,) = (line for line in other if line.startswith("srun "))
+    assert (
+        " '--container-image=/shared/drop bench.sqsh' --container-writable apptainer exec --nv dropbench.sif" in command
+    )
     refused = place.call("submit", "--executor", "slurm", "--profile", "a100", env=path)
     assert refused.returncode == 2
     assert refused.stderr == "dropbench: sbatch refuses: sbatch: error: no such partition\n"

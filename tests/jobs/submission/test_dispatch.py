@@ -115,7 +115,7 @@ def test_jobs_that_sbatch_submitted_in_spite_of_its_error_are_found(
 ) -> None:
     programs(
         sbatch=f"""echo 'sbatch: error: Socket timed out' >&2
-n=$(/bin/grep -h -o 'dropbench-[0-9a-f]*' "$2"); echo "72|0|PENDING|||$n" > {place.folder}/listed; exit 1""",
+n=$(/bin/grep -h -o 'dropbench-[0-9a-f]*' "$2"); echo "72|0|PENDING||||$n" > {place.folder}/listed; exit 1""",
         squeue=f"/bin/cat {place.folder}/listed",
     )
     done = dispatch(queue, place.settings, queue.find(None), PLAN)

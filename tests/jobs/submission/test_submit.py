@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from dropbench.harness.runs.run_directory import RunDirectory
 from dropbench.harness.trials.trial import Trial
 from dropbench.jobs.slurm.profile import Profile
 from dropbench.jobs.submission.dispatch import Plan
+from dropbench.jobs.submission.submission import read_elements
 from dropbench.jobs.submission.submit import default_profile, describe_defaults, group_by_profile, submit
 from tests.jobs.workplace import Programs, Workplace
 
@@ -116,3 +119,51 @@ def test_submitted_trials_are_reported_although_the_next_array_is_refused(
         "run `dropbench submit` again later."
     )
     assert (queue.counts()["submitted"], queue.counts()["queued"]) == (2, 2)
+
+
+def test_a_probe_submits_one_trial_of_each_kind_in_a_short_job(place: Workplace, programs: Programs) -> None:
+    environment = {**place.environment, "PATH": os.environ["PATH"]}
+    (place.folder / "dropbench.toml").write_text("[profiles.default]\ngpus = 8\ntime = 720\ntrials_per_job = 9\n")
+    place.ok("enqueue", "tiny.yaml")
+    shown = place.ok("submit", "--executor", "slurm", "--probe", "--dry-run", env=environment).stdout
+    assert "#SBATCH --time=30\n" in shown
+    assert "# 1 trial in 1 job, 1 array\n" in shown
+    (done,) = json.loads(place.ok("submit", "--executor", "slurm", "--probe", "--json", env=environment).stdout)
+    assert (done["trials"], done["workers"]) == (1, 1)
+    refused = place.call("submit", "--probe", env=environment)
+    assert refused.returncode == 2
+    assert "--probe: it measures the cost of a cluster's GPUs: expected no --executor local" in refused.stderr
+
+
+def fails_first(answers: Path, *errors: str) -> str:
+    """Return a script of sbatch that fails with each error once."""
+    lines = "\n".join(f'{number}) echo "{error}" >&2; exit 1;;' for number, error in enumerate(errors))
+    count = f"n=$(/bin/cat {answers} 2>/dev/null || echo 0); echo $((n + 1)) > {answers}"
+    return f"{count}\ncase $n in\n{lines}\n*) echo $((70 + n));; esac"
+
+
+def test_a_controller_that_is_not_reached_is_asked_again(
+    queue: Store, place: Workplace, programs: Programs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr("dropbench.jobs.slurm.client.sleep", slept.append)
+    errors = ["sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"] * 2
+    programs(sbatch=fails_first(place.folder / "answers", *errors))
+    assert submit(queue, place.settings, queue.find("queued"), PLAN).trials == 4
+    assert slept == [2.0, 8.0]
+
+
+def test_an_array_that_is_too_long_is_halved(queue: Store, place: Workplace, programs: Programs) -> None:
+    """The cluster's MaxArraySize is not known if scontrol does not answer."""
+    programs(sbatch=fails_first(place.folder / "answers", "sbatch: error: Invalid job array specification"))
+    done = submit(queue, place.settings, queue.find("queued"), PLAN)
+    assert (done.trials, done.queued) == (4, 0)
+    assert [len(read_elements(Path(row.folder))) for row in queue.open_submissions()] == [2, 2]
+
+
+def test_a_job_that_asks_for_too_much_is_refused_at_once(queue: Store, place: Workplace, programs: Programs) -> None:
+    policy = "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
+    programs(sbatch=fails_first(place.folder / "answers", *[f"QOSMaxWallDurationPerJobLimit {policy}"] * 9))
+    with pytest.raises(InputError, match="QOSMaxWallDurationPerJobLimit"):
+        submit(queue, place.settings, queue.find("queued"), PLAN)
+    assert (place.folder / "answers").read_text() == "1\n"

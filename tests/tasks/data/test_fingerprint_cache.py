@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import shutil
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import pytest
 from dropbench.harness.errors import InputError
 from dropbench.tasks.data import fingerprint as module
 from dropbench.tasks.data.fingerprint import fingerprint
+from tests.patience import PATIENCE
 
 Read = Callable[[], list[str]]
 
@@ -87,7 +89,7 @@ def test_fresh_files_are_read_again(folder: Path, read: Read, monkeypatch: pytes
 @pytest.mark.parametrize("damage", ["empty", "cut", "digit", "foreign", "folder"])
 def test_a_damaged_cache_is_rebuilt(folder: Path, read: Read, cache: Path, damage: str) -> None:
     first = of(folder)
-    (file,) = (cache / "dropbench/fingerprints").iterdir()
+    (file,) = (path for path in (cache / "dropbench/fingerprints").iterdir() if path.suffix != ".lock")
     content = file.read_bytes()
     if damage == "folder":
         file.unlink()
@@ -118,8 +120,56 @@ def test_a_set_of_very_many_files_is_examined_once_a_minute(folder: Path, monkey
     first = of(folder)
     (folder / "val/7").write_bytes(b"1")
     assert of(folder) == first
+    monkeypatch.setattr(module, "_recent", {})  # as in another process
+    assert of(folder) == first
     monkeypatch.setattr(module, "EXAMINED_S", 0.0)
     assert of(folder) != first
+
+
+def test_copies_of_a_large_set_are_read_once_each(folder: Path, read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The nodes of a cluster have copies on disks of their own, at the same path, and one cache."""
+    monkeypatch.setattr(module, "LARGE", 1)
+    sources, local = [folder / "train", folder / "val", folder / "large"], folder / "local"
+    copies = [folder / "one", folder / "other"]
+    for copy in copies:
+        copy.mkdir()
+        for source in sources:
+            (shutil.copytree if source.is_dir() else shutil.copy2)(source, copy / source.name)
+
+    def of_node(copy: Path) -> tuple[str, int]:
+        copy.rename(local)
+        try:
+            return fingerprint(local, [local / source.name for source in sources]), len(read())
+        finally:
+            local.rename(copy)
+
+    (first, all_files), *starts = [of_node(copies[node]) for node in (0, 1, 0, 1, 0)]
+    assert all_files == 141
+    assert starts == [(first, 141), (first, 0), (first, 0), (first, 0)]
+    (copies[1] / "val/7").write_bytes(b"1")
+    assert of_node(copies[1])[0] != first
+    assert of_node(copies[0]) == (first, 0)
+
+
+def test_one_of_several_processes_examines_a_set(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MANY_FILES", 141)
+    context = multiprocessing.get_context("fork")
+    count = context.Value("i", 0)
+    content = module._content
+
+    def counted(advance: Callable[[int], None], path: str) -> str:
+        with count.get_lock():
+            count.value += 1
+        return content(advance, path)
+
+    monkeypatch.setattr(module, "_content", counted)
+    processes = [context.Process(target=of, args=(folder,)) for _ in range(4)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(PATIENCE)
+    assert [process.exitcode for process in processes] == [0] * 4
+    assert count.value == 141
 
 
 def test_a_pipe_is_refused(folder: Path) -> None:

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from PIL import Image
 from timm.data.constants import IMAGENET_DEFAULT_MEAN
 from timm.data.transforms_factory import create_transform
 from torchvision.transforms.v2 import functional
@@ -18,6 +19,7 @@ from dropbench.tasks.images.augmentation import (
     posterize_to_black,
     random_augment,
     random_crop_flip,
+    resized_crop,
 )
 
 MEAN = torch.tensor(IMAGENET_DEFAULT_MEAN)
@@ -62,13 +64,14 @@ def test_randaugment_changes_most_images_and_keeps_their_shape() -> None:
     assert all(map(torch.equal, augmented, again))
 
 
-def test_randaugment_equals_that_of_timms_pipeline_pixel_by_pixel() -> None:
+@pytest.mark.parametrize("interpolation", ["random", "bicubic"])
+def test_randaugment_equals_that_of_timms_pipeline_pixel_by_pixel(interpolation: str) -> None:
     """timm's pipeline is that of T2T-ViT and VOLO: it fills pixels from outside of an image with the mean color."""
     policy, size, num_filled = "rand-m9-mstd0.5-inc1", 64, 0
-    pipeline = create_transform(size, is_training=True, auto_augment=policy, interpolation="random")
+    pipeline = create_transform(size, is_training=True, auto_augment=policy, interpolation=interpolation)
     (theirs,) = (part for part in pipeline.transforms if type(part).__name__ == "RandAugment")
     posterize_to_black(theirs)
-    augment = random_augment(policy, size, MEAN)
+    augment = random_augment(policy, size, MEAN, interpolation)
     for seed in range(120):
         image = torch.randint(256, (3, size, size), generator=torch.manual_seed(seed)).to(torch.uint8)
         seed_all(seed)
@@ -79,6 +82,29 @@ def test_randaugment_equals_that_of_timms_pipeline_pixel_by_pixel() -> None:
         fill = torch.tensor([124, 116, 104])[:, None, None]
         num_filled += bool((augmented == fill).all(0).sum() > 20)
     assert num_filled > 20
+
+
+@pytest.mark.parametrize("interpolation", [None, "bicubic", "random"])
+def test_a_resized_crop_is_that_of_pillow(interpolation: str | None) -> None:
+    """timm's pipelines crop and resize Pillow's images; `random` is bilinear for half of them."""
+    noise = Image.effect_noise((75, 100), 80).convert("RGB").resize((400, 300), Image.Resampling.BICUBIC)
+    modes = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
+    nearest: list[str] = []
+    for seed in range(40):
+        seed_all(seed)
+        crop, (top, left, height, width) = resized_crop(functional.pil_to_tensor(noise), 64, interpolation)
+        part = noise.crop((left, top, left + width, top + height))
+        distances = {
+            name: (functional.pil_to_tensor(part.resize((64, 64), mode)).int() - crop.int()).abs().max().item()
+            for name, mode in modes.items()
+        }
+        name = min(distances, key=lambda each: distances[each])
+        assert distances[name] <= 2  # torch and Pillow round differently
+        nearest.append(name)
+    if interpolation == "random":
+        assert 8 < nearest.count("bicubic") < 32
+    else:
+        assert set(nearest) == {interpolation or "bilinear"}
 
 
 def test_erased_boxes_have_the_sizes_of_timms_and_are_noise() -> None:

@@ -56,13 +56,17 @@ def imagenet(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     return Settings(device="cpu", threads=1, folders={"imagenet": folder})
 
 
-def test_a_map_is_moved_like_its_image_by_randaugment(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("interpolation", [None, "bicubic"])
+def test_a_map_is_moved_like_its_image_by_randaugment(
+    monkeypatch: pytest.MonkeyPatch, interpolation: str | None
+) -> None:
     """Red and green encode the origin of each of 24 × 24 blocks; color operations are drawn but do nothing."""
     for name in set(auto_augment.NAME_TO_OP) - GEOMETRIC_OPS:
         monkeypatch.setitem(auto_augment.NAME_TO_OP, name, lambda image, *levels, **options: image)
     monkeypatch.setattr("dropbench.tasks.images.augmentation._posterize", lambda image, *levels, **options: image)
     side, size, num_moved = 24, 10, 0
-    augment, transform = random_augment(POLICY, size * side, torch.full((3,), 0.5)), label_map_transform(POLICY)
+    augment = random_augment(POLICY, size * side, torch.full((3,), 0.5), interpolation)
+    transform = label_map_transform(POLICY, interpolation)
     numbers = torch.arange(side * side).reshape(side, side)
     labels = torch.stack([torch.ones(1, side, side), numbers[None].float()])
     marks = torch.stack([numbers % side * 11, numbers // side * 11, torch.zeros_like(numbers)]).byte()

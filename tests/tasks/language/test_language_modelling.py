@@ -78,7 +78,7 @@ def test_a_window_is_indexed_by_its_start(task: LanguageModelling) -> None:
 
 def test_the_windows_of_a_step_depend_on_seed_and_step(task: LanguageModelling) -> None:
     batches = StepBatches(task, seed=3)
-    [(first, _)], [(again, _)], [(following, _)] = batches[40], StepBatches(task, seed=3)[40], batches[41]
+    [(first, *_)], [(again, *_)], [(following, *_)] = batches[40], StepBatches(task, seed=3)[40], batches[41]
     assert first.shape == (8, 17)
     assert torch.equal(first, again)
     assert not torch.equal(first, following)
@@ -92,7 +92,7 @@ def test_the_windows_of_a_step_depend_on_seed_and_step(task: LanguageModelling) 
 
 def test_a_batch_is_split_into_micro_batches() -> None:
     task = make(batch_size=32, accumulate=4)
-    assert [part.shape for part, _ in StepBatches(task, seed=0)[0]] == [(8, 17)] * 4
+    assert [part.shape for part, *_ in StepBatches(task, seed=0)[0]] == [(8, 17)] * 4
     assert [len(part) for part in task.evaluation_batches("dev", 32)] == [8] * 4
 
 

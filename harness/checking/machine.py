@@ -1,4 +1,4 @@
-"""`dropbench doctor`: what works on this machine, what is missing, and whether a regularizer acts in a model."""
+"""Check what works on this machine, and whether a regularizer acts in a library's model, for `dropbench doctor`."""
 
 from __future__ import annotations
 
@@ -6,62 +6,12 @@ import os
 import shutil
 import sys
 import warnings
-from typing import Annotated
-
-import typer
 
 from dropbench.harness.checking.findings import Finding, State
-from dropbench.harness.cli.completion import complete_regularizer, complete_source
-from dropbench.harness.cli.examples import examples
-from dropbench.harness.cli.table import print_items
 from dropbench.harness.errors import EXTRAS, InputError, install_commands
 from dropbench.harness.settings import Settings
 
-app = typer.Typer(add_completion=False)
-
 LIBRARIES = ("torch", "torchvision", "timm", "accelerate", "submitit", "sqlalchemy", "transformers", "mmdet", "fairseq")
-
-
-DEFAULT_REGULARIZER = "dropkey:ratio=0.3"
-
-
-@app.command(
-    epilog=examples(
-        "doctor",
-        "doctor --json",
-        "doctor --model timm:vit_tiny_patch16_224",
-        "doctor --model hf:bert-base --regularizer drophead",
-    )
-)
-def doctor(
-    model: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SOURCE:NAME",
-            help="Check a library's model instead, with random input: timm:NAME, or hf:FOLDER with its config.json.",
-            autocompletion=complete_source,
-        ),
-    ] = None,
-    regularizer: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SPEC",
-            help=f"The regularizer of the model.  [default: {DEFAULT_REGULARIZER}]",
-            autocompletion=complete_regularizer,
-        ),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
-    """Report what works on this machine and what is missing, or whether a regularizer acts in a model."""
-    if model is not None:
-        findings = check_model(model, regularizer or DEFAULT_REGULARIZER)
-    elif regularizer is not None:
-        raise InputError("--regularizer: it is for a model: add `--model timm:NAME` or `--model hf:FOLDER`")
-    else:
-        findings = examine()
-    print_items([finding._asdict() for finding in findings], as_json)
-    if any(finding.state in ("missing", "fails") for finding in findings):
-        raise typer.Exit(1)
 
 
 def check_model(name: str, regularizer: str) -> list[Finding]:
