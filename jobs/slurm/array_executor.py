@@ -50,7 +50,7 @@ class ArrayExecutor(submitit.SlurmExecutor):
                 "job_name": name,
                 "exclude": exclude or None,
                 # When one process of a job dies, the others would wait for it until a timeout of NCCL.
-                "srun_args": ["--kill-on-bad-exit=1"],
+                "srun_args": ["--kill-on-bad-exit=1", *parameters.get("srun_args", [])],
                 "additional_parameters": {**profile.sbatch, "kill-on-invalid-dep": "yes", **dependency},
             }
         )
