@@ -10,6 +10,7 @@ from dropbench.harness.errors import InputError
 from dropbench.harness.settings import Settings
 from dropbench.harness.suites.search_space import RECIPE_PREFIX, TRIAL_KEYS, Params, Search, Space, Sweep
 from dropbench.harness.trials.plugins import make_trials
+from dropbench.harness.trials.recipe import override
 from dropbench.harness.trials.trial import Seed, Trial, TrialRequest
 from dropbench.harness.validation import StrictModel
 
@@ -69,7 +70,7 @@ class Cell(StrictModel):
             if key in recipe and recipe[key] == value:
                 continue
             if key.startswith(RECIPE_PREFIX):
-                fields["overrides"][key.removeprefix(RECIPE_PREFIX)] = value
+                override(fields["overrides"], {key.removeprefix(RECIPE_PREFIX): value})
             elif key in TRIAL_KEYS:
                 fields[key] = str(value)
             else:

@@ -17,6 +17,7 @@ from dropbench.harness.suites.cell import Cell, SuiteOptions
 from dropbench.harness.suites.schema import Axis, FigureSpec, Preset, Row, TrialFields
 from dropbench.harness.suites.search_space import Search, Space, Sweep, first_set, sweep_for, sweepable_keys
 from dropbench.harness.suites.tuning import tuned_sweep
+from dropbench.harness.trials.recipe import override
 from dropbench.harness.trials.recipe_diff import PAPER
 from dropbench.harness.trials.trial import SYNTHETIC, TrialRequest
 from dropbench.harness.validation import FiniteModel, located, validated
@@ -99,13 +100,11 @@ class Suite(FiniteModel, strict=True):
                 fields["preset"] = options.preset
                 if options.weights is not None:
                     fields["weights"] = options.weights
-                fields["overrides"] = {
-                    **preset.overrides,
-                    **row.presets.get(options.preset, {}),
-                    **column.presets.get(options.preset, {}),
-                    **fields.get("overrides", {}),
-                    **options.overrides,
-                }
+                presets = (row.presets.get(options.preset, {}), column.presets.get(options.preset, {}))
+                overrides: dict[str, Any] = {}
+                for layer in (preset.overrides, *presets, fields.get("overrides", {}), options.overrides):
+                    override(overrides, layer)
+                fields["overrides"] = overrides
                 request = validated(TrialRequest, fields, where, f"field of a trial in {where}")
                 if preset.tuned and first_set(options.sweep, row.sweep) is None:
                     given = {} if row in self.rows else row.trial.get("params", {})

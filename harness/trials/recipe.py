@@ -129,11 +129,18 @@ def default_preset(presets: Iterable[str]) -> str:
     return MINI if MINI in names or not names else names[0]
 
 
+def override(values: dict[str, Any], layer: Mapping[str, Any]) -> None:
+    """Update recipe keys by a later layer: one that sets `steps` removes `epochs` of earlier ones, and vice versa."""
+    for given, other in (("steps", "epochs"), ("epochs", "steps")):
+        if given in layer and other not in layer:
+            values.pop(other, None)
+    values.update(layer)
+
+
 def complete_recipe(kind: type[Recipe], layers: Sequence[Mapping[str, Any]]) -> Recipe:
     """Merge mappings into a recipe; later layers take precedence.
 
-    `model` is merged key by key, and ``model.x`` is its key x. A layer that sets `steps` removes `epochs` of earlier
-    layers, and vice versa.
+    `model` is merged key by key, and ``model.x`` is its key x. See `override` for `steps` and `epochs`.
 
     Raises:
         InputError: a key is unknown, or a value is invalid.
@@ -141,16 +148,15 @@ def complete_recipe(kind: type[Recipe], layers: Sequence[Mapping[str, Any]]) -> 
     values: dict[str, Any] = {}
     model: dict[str, Any] = {}
     for layer in layers:
+        own: dict[str, Any] = {}
         for key, value in layer.items():
             if key == "model" and isinstance(value, Mapping):
                 model.update(value)
             elif key.startswith(MODEL_PREFIX):
                 model[key.removeprefix(MODEL_PREFIX)] = value
             else:
-                values[key] = value
-        for given, other in (("steps", "epochs"), ("epochs", "steps")):
-            if given in layer and other not in layer:
-                values.pop(other, None)
+                own[key] = value
+        override(values, own)
     return validated(kind, {"model": model, **values}, "recipe", "recipe key")
 
 

@@ -54,6 +54,15 @@ def test_a_cell_combines_suite_row_and_column() -> None:
     assert cells[0].seeds == (0, 1, 2, 3, 4)
 
 
+@pytest.mark.parametrize("name", ["masksub/imagenet", "early-late-dropout/early"])
+def test_steps_on_the_command_line_replace_the_epochs_of_a_preset(name: str) -> None:
+    (cell, *_) = load_suite(name).cells(SuiteOptions(preset="paper", overrides={"steps": 30}))
+    assert cell.request.overrides["steps"] == 30
+    assert "epochs" not in cell.request.overrides
+    swept = cell.with_params({"set.epochs": 2})
+    assert "steps" not in swept.request.overrides
+
+
 def test_options_select_data_and_seeds_and_add_rows() -> None:
     suite = parse_suite(SMALL, "small", "small.yaml")
     options = SuiteOptions(
