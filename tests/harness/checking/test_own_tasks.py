@@ -15,7 +15,7 @@ from dropbench.harness.settings import Settings
 from dropbench.harness.suites.cell import SuiteOptions
 from dropbench.harness.suites.suite import load_suite
 from dropbench.harness.trials.plugins import load_plugins
-from dropbench.jobs.cli.check_command import own_requests
+from dropbench.jobs.cli.check_commands import own_requests
 from tests.harness.checking.mistakes import FORWARD
 from tests.harness.checking.own_task import DEFINE, ENQUEUE, write
 
