@@ -1,4 +1,4 @@
-"""DropBench: attention regularizers, and a harness that benchmarks them on nine tasks.
+"""DropBench: attention regularizers, and a harness that benchmarks them on ten tasks.
 
 Importing it makes libraries importable whose releases do not fit together (`dropbench.adapters.compat`), and nothing
 else: each name below is imported when it is first used.

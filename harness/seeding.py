@@ -43,6 +43,19 @@ def has_drawn(device: torch.device) -> bool:
     return device.type == "cuda" and torch.cuda.default_generators[torch.cuda.current_device()].get_offset() > 0
 
 
+def generator_states(device: torch.device) -> list[Tensor]:
+    """Return the states of torch's generators from which a model on a device draws, as bytes on the CPU."""
+    on_gpu = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
+    return [torch.get_rng_state(), *on_gpu]
+
+
+def set_generator_states(states: list[Tensor], device: torch.device) -> None:
+    """Set the generators to states that `generator_states` returned."""
+    torch.set_rng_state(states[0])
+    for state in states[1:]:
+        torch.cuda.set_rng_state(state, device)
+
+
 @contextmanager
 def shared_draws(seed: int) -> Iterator[None]:
     """Let all processes of a run make the same draws from `shared_generator` while the context is open."""

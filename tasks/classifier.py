@@ -23,7 +23,12 @@ class Classifier(PresetTask):
     """A task with one label per sample: a batch is inputs and labels (B,), the model returns logits (B, classes).
 
     A subclass with a metric of its own may override `correct` alone. The model's function gets `classes`, their number.
+
+    Attributes:
+        class_metrics: further metrics that `evaluate` returns, see `dropbench.tasks.class_metrics`.
     """
+
+    class_metrics: tuple[str, ...] = ()
 
     @classmethod
     def sizes_for(cls, recipe: Any, classes: int) -> dict[str, Any]:
@@ -54,27 +59,49 @@ class Classifier(PresetTask):
         return logits.argmax(dim=-1) == labels
 
     def evaluate(self, model: nn.Module, split: Split, batches: Iterable[Any]) -> dict[str, float]:
-        """Return the share of correct predictions, in percent, as accuracy or else the task's first metric."""
+        """Return the share of correct predictions, in percent, as accuracy or else the task's first metric.
+
+        Those of `class_metrics` follow.
+        """
         metric = ACCURACY if ACCURACY in self.metrics else self.metrics[0]
 
-        def score(batch: Any) -> tuple[float, int]:
+        def score(batch: Any) -> tuple[float, int, list[int], list[int]]:
             inputs, labels = batch
             logits = self.logits(model, inputs)
             scores = self.correct(logits, labels)
             if self.recorder is not None:
-                record_classes(self.recorder, metric.name, self.classes, logits, labels, scores)
-            return scores.sum().item(), len(labels)
+                record_classes(self.recorder, metric.name, self.classes, logits, labels, scores, self.class_metrics)
+            pair = (labels.tolist(), logits.argmax(dim=-1).tolist()) if self.class_metrics else ([], [])
+            return scores.sum().item(), len(labels), *pair
 
         correct: float = 0
         total = 0
-        for number, size in self.map_batches(score, batches):
+        targets: list[int] = []
+        predictions: list[int] = []
+        for number, size, some_targets, some_predictions in self.map_batches(score, batches):
             correct += number
             total += size
-        return {metric.name: 100.0 * (correct / total)}
+            targets += some_targets
+            predictions += some_predictions
+        return {metric.name: 100.0 * (correct / total), **self.further_scores(targets, predictions)}
+
+    def further_scores(self, targets: list[int], predictions: list[int]) -> dict[str, float]:
+        """Return `class_metrics` of predicted classes."""
+        if not self.class_metrics:
+            return {}
+        from dropbench.tasks.class_metrics import class_scores
+
+        return class_scores(self.class_metrics, targets, predictions, len(self.classes))
 
 
 def record_classes(
-    recorder: Recorder, metric: str, classes: Sequence[str], logits: Tensor, labels: Tensor, scores: Tensor
+    recorder: Recorder,
+    metric: str,
+    classes: Sequence[str],
+    logits: Tensor,
+    labels: Tensor,
+    scores: Tensor,
+    class_metrics: Sequence[str] = (),
 ) -> None:
     """Record a batch of predicted classes: target, prediction, its probability, the cross entropy, and the score.
 
@@ -87,6 +114,7 @@ def record_classes(
         logits: (B, C).
         labels: (B,).
         scores: (B,), from `Classifier.correct`.
+        class_metrics: names of metrics that need the classes of all samples.
     """
     import torch
 
@@ -114,5 +142,6 @@ def record_classes(
             values["probabilities"] = rounded(probabilities.cpu().nan_to_num(), PROBABILITY_DECIMALS)
     columns["correct"] = "number"
     values["correct"] = (scores.int() if scores.dtype == torch.bool else scores).tolist()
-    recorder.define(columns, {metric: Ratio(sum="correct", scale=100.0)}, classes=tuple(classes))
+    corpus = {name: {"scorer": name} for name in class_metrics}
+    recorder.define(columns, {metric: Ratio(sum="correct", scale=100.0)}, classes=tuple(classes), corpus=corpus)
     recorder.add(dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True))

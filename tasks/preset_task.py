@@ -78,6 +78,7 @@ class PresetTask(Task):
 
     Attributes, after `setup`:
         classes: names of the labels; empty for data without classes.
+        data_metrics: names of the metrics of the data set, if it has others than the task.
         splits: the samples of each split, unless the task overrides `size`.
     """
 
@@ -85,6 +86,7 @@ class PresetTask(Task):
     recipes: ClassVar[Mapping[str, Any] | None] = None
     load_weights: ClassVar[staticmethod[[Any, Path], str]] = staticmethod(load_by_name)
     classes: tuple[str, ...] = ()
+    data_metrics: tuple[str, ...] = ()
     splits: Mapping[str, Any]
 
     @classmethod
@@ -248,8 +250,7 @@ class PresetTask(Task):
         """Load the trial's initial weights, if it has some, and append a note; raise InputError if they do not fit."""
         if (weights := resolve_weights(self.trial)) is not None:
             known = MODELS.entry(self.trial.model).facts.get("weights")  # else it is of a plug-in
-            load = self.load_weights if known else load_by_name
-            self.notes.append(load(model, weights))
+            self.notes.append((self.load_weights if known else load_by_name)(model, weights))
 
     def setup(self) -> None:
         """Read the data into `splits` and `classes`."""
@@ -270,9 +271,8 @@ class PresetTask(Task):
 
     def read_data(self, kind: type[D]) -> D:
         """Read the trial's data, set `classes`, and append to `notes`; raise as `resolve_data` and `read`."""
-        source = resolve_data(self.trial, self.settings)
-        data = read(source, kind)
-        self.classes = tuple(data.classes)
+        data = read(source := resolve_data(self.trial, self.settings), kind)
+        self.classes, self.data_metrics = tuple(data.classes), source.dataset.metrics
         self.notes += [*data.notes, *subset_notes(source, data)]
         return data
 

@@ -38,10 +38,16 @@ def run(runs: Path, trial: Trial, stop: Callable[[], bool] = lambda: False, **se
     return run_trial(RunDirectory.create(runs, trial), Settings(**own), stop)
 
 
-def after(calls: int) -> Callable[[], bool]:
-    """Return a stop that says yes at the given call."""
+def after(looks: int) -> Callable[[], bool]:
+    """Return a stop that says yes after so many looks: one before each step, and one after each evaluated batch."""
     count = iter(range(10**9))
-    return lambda: next(count) == calls - 1
+    return lambda: next(count) >= looks
+
+
+def once(runs: Path, trial: Trial, kind: str, step: int = 0) -> Callable[[], bool]:
+    """Return a stop that says yes once a trial has an event of a kind at a step or later."""
+    directory = RunDirectory(runs / trial.id)
+    return lambda: any(event["event"] == kind and event["step"] >= step for event in directory.events())
 
 
 def curve(runs: Path, trial: Trial) -> list[dict[str, Any]]:

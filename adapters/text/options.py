@@ -59,14 +59,26 @@ class TextOptions(StrictModel):
         return width
 
 
-class HeadOptions(StrictModel):
-    """Options of the head."""
+class PretrainedOptions(StrictModel):
+    """Options of a model with pre-trained weights."""
 
-    pooling: Pooling = "first"
-    head_dropout: float = Field(default=0.1, ge=0, lt=1, description="on pooled vectors, or on those of each word")
+    pooling: Pooling | None = Field(
+        default=None, description="a new linear head on pooled vectors; default: the head of the library"
+    )
+    head_dropout: float = Field(default=0.1, ge=0, lt=1, description="of a head with `pooling`, or of siamese pairs")
+    pairs: Literal["joint", "siamese"] = Field(
+        default="joint", description="both texts in one input, or each by itself (DropAttention 5.3)"
+    )
+    dropout: float | None = Field(
+        default=None, ge=0, lt=1, description="every dropout rate of the checkpoint's configuration; default: its own"
+    )
+
+    def own_head(self, head: str) -> bool:
+        """Return whether a new head of ours replaces that of the library; `head` is the unit that is labeled."""
+        return self.pooling is not None or (head == "pair" and self.pairs == "siamese")
 
 
-class BertOptions(HeadOptions):
+class BertOptions(StrictModel):
     """Options of a BERT (Devlin et al. 2019, Section 3)."""
 
     layers: int = Field(default=12, ge=1)
@@ -75,6 +87,7 @@ class BertOptions(HeadOptions):
     feedforward: int = Field(default=3072, ge=1)
     dropout: float = Field(default=0.1, ge=0, lt=1)
     pooling: Pooling = "max"
+    head_dropout: float = Field(default=0.1, ge=0, lt=1, description="on pooled vectors, or on those of each word")
 
 
 class DecoderOptions(StrictModel):

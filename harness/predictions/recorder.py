@@ -41,6 +41,17 @@ class Recorder:
         """Define the columns and the metrics that can be computed from them."""
         self.columns, self.metrics, self.classes, self.corpus = columns, metrics, classes, corpus
 
+    def definition(self) -> dict[str, Any]:
+        """Return what `define` was called with, as plain values for `define_by`."""
+        metrics = {name: ratio.model_dump() for name, ratio in self.metrics.items()}
+        corpus = {name: dict(options) for name, options in self.corpus.items()}
+        return {"columns": dict(self.columns), "metrics": metrics, "classes": [*self.classes], "corpus": corpus}
+
+    def define_by(self, definition: Mapping[str, Any]) -> None:
+        """Define the columns and the metrics as another recorder did."""
+        metrics = {name: Ratio(**fields) for name, fields in definition["metrics"].items()}
+        self.define(**{**definition, "metrics": metrics})
+
     def add(self, rows: Iterable[Row]) -> None:
         """Add the rows of a batch."""
         self.rows.extend(rows)

@@ -58,6 +58,7 @@ def read_events(file: Path, trial: str) -> list[dict[str, Any]]:
         if not isinstance(step, int) or step >= 2**31:
             continue
         if event["event"] == "resume":
-            kept = [old for old in kept if old.get("step", 0) <= step]
+            evaluated = event.get("evaluated", step)  # an earlier step if it was stopped in the evaluation of `step`
+            kept = [old for old in kept if old.get("step", 0) <= (evaluated if old["event"] == "evaluate" else step)]
         kept.append(event)
     return kept

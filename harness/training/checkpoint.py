@@ -15,10 +15,12 @@ from dropbench.harness.errors import InputError
 from dropbench.harness.files import atomic_file
 
 State = Mapping[str, Any]
-FORMAT = 3
+FORMAT = 4
 KEEP = 2
 WEIGHTS = "state_dict"
 """Key of the weights in a file of weights, one of those that checkpoints of other programs have."""
+EVALUATION = "evaluation.pt"
+"""The file of an evaluation that was stopped (`dropbench.harness.training.evaluation.progress`)."""
 _STATES = f"step-{'[0-9]' * 9}.pt"
 
 
@@ -29,7 +31,7 @@ class Damaged(Exception):
 def save(folder: Path, state: dict[str, Any]) -> Path:
     """Write ``step-<step>.pt``, then delete all but the last `KEEP`."""
     path = folder / f"step-{state['step']:09d}.pt"
-    _write(path, {"format": FORMAT, **state})
+    write(path, {"format": FORMAT, **state})
     for old in _newest_first(folder)[KEEP:]:
         old.unlink(missing_ok=True)
     return path
@@ -45,7 +47,7 @@ def load_newest(folder: Path, load: Callable[[State], None], weights: State) -> 
     loaded = misfit = False
     for path in _newest_first(folder):
         try:
-            state = _read(path)
+            state = read(path)
             if state.get("format") != FORMAT:
                 raise Damaged(f"format {state.get('format')}, expected {FORMAT}")
             if state["selected"] is not None:
@@ -112,12 +114,12 @@ def load_parts(saved: State, parts: State) -> None:
 
 def save_weights(folder: Path, step: int, weights: dict[str, Any]) -> None:
     """Write the weights selected at `step`."""
-    _write(weights_path(folder, step), {WEIGHTS: weights})
+    write(weights_path(folder, step), {WEIGHTS: weights})
 
 
 def load_weights(folder: Path, step: int, stem: str = "weights") -> dict[str, Any]:
     """Return the weights selected at `step`; `stem` as for `weights_path`. Raises Damaged."""
-    weights = _read(weights_path(folder, step, stem)).get(WEIGHTS)
+    weights = read(weights_path(folder, step, stem)).get(WEIGHTS)
     if not isinstance(weights, dict):
         raise Damaged("has no weights")
     return weights
@@ -128,7 +130,7 @@ def averaged_weights(folder: Path, steps: Sequence[int], weights: dict[str, Any]
 
     Tensors that are not floating point, such as counters, are taken from the last step. Raises Damaged.
     """
-    _write(weights_path(folder, steps[-1], "part"), {WEIGHTS: weights})
+    write(weights_path(folder, steps[-1], "part"), {WEIGHTS: weights})
     mean = {key: value.detach().to("cpu", copy=True) for key, value in weights.items()}
     floating = [key for key, value in mean.items() if value.is_floating_point()]
     for step in steps[:-1]:
@@ -142,7 +144,7 @@ def averaged_weights(folder: Path, steps: Sequence[int], weights: dict[str, Any]
 
 def discard(folder: Path) -> None:
     """Delete the training states of a trial that succeeded; its selected weights stay for analyses."""
-    for path in (*_newest_first(folder), *folder.glob("part-*.pt")):
+    for path in (*_newest_first(folder), *folder.glob("part-*.pt"), folder / EVALUATION):
         path.unlink(missing_ok=True)
 
 
@@ -160,7 +162,8 @@ def _trial(path: Path) -> str:
     return path.absolute().parent.parent.name
 
 
-def _write(path: Path, content: dict[str, Any]) -> None:
+def write(path: Path, content: dict[str, Any]) -> None:
+    """Write tensors and plain values atomically, with the trial's id; raises OSError if the disk is full."""
     path.parent.mkdir(exist_ok=True)
     if path.is_dir():
         path.rename(path.with_suffix(".damaged"))
@@ -172,8 +175,11 @@ def _write(path: Path, content: dict[str, Any]) -> None:
             raise OSError(f"{path}: could not be written: {str(error).splitlines()[0]}") from error
 
 
-def _read(path: Path) -> dict[str, Any]:
-    """Read tensors and plain values, after checking the trial, and every byte against the archive's checksums."""
+def read(path: Path) -> dict[str, Any]:
+    """Read tensors and plain values, after checking the trial, and every byte against the archive's checksums.
+
+    Raises Damaged.
+    """
     if not path.is_file():
         raise Damaged("is missing, or not a regular file")
     try:

@@ -6,7 +6,7 @@ import math
 import os
 import signal
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -130,13 +130,20 @@ class SplitBatches(Dataset[Any]):
 
 
 class LoadedBatches(Iterable[Any]):
-    """The batches of a split on a device. Each iteration, over all or over a slice, loads them anew."""
+    """The batches of a split on a device. Each iteration, over all or over a slice, loads them anew.
 
-    def __init__(self, batches: SplitBatches, settings: Settings, device: torch.device) -> None:
-        self.batches, self.settings, self.device = batches, settings, device
+    In an iteration over all, `after_each` is called after each batch.
+    """
+
+    def __init__(
+        self, batches: SplitBatches, settings: Settings, device: torch.device, after_each: Callable[[], None]
+    ) -> None:
+        self.batches, self.settings, self.device, self.after_each = batches, settings, device, after_each
 
     def __iter__(self) -> Iterator[Any]:
-        return self[:]
+        for batch in self[:]:
+            yield batch
+            self.after_each()
 
     def __getitem__(self, which: slice) -> Iterator[Any]:
         return prefetch(self.batches, range(len(self.batches))[which], self.settings, self.device)

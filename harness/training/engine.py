@@ -47,7 +47,8 @@ def run_trial(directory: RunDirectory, settings: Settings, stop: Callable[[], bo
     Args:
         directory: has the trial and gets its events and checkpoints; the caller holds its lock and writes the result.
         settings: paths, device, threads.
-        stop: called after every step; if it returns True, a checkpoint is written and `Interrupted` raised.
+        stop: called before each step and between two batches of an evaluation; if it returns True, a checkpoint is
+            written and `Interrupted` raised.
 
     Raises:
         Interrupted: see `stop`.
@@ -94,7 +95,8 @@ def evaluate_selected(trainer: Trainer) -> dict[str, Any]:
     with monte_carlo(model, trainer.mc_samples):
         for split in FINAL_SPLITS:
             task.recorder = recorders[split] = Recorder()
-            splits[split] = _recorded(trainer, split, partial(trainer.evaluate, model, split, state.step))
+            measure = partial(trainer.evaluate, model, split, state.step, f"final {split}")
+            splits[split] = _recorded(trainer, split, measure)
         splits["test"] |= _recorded(trainer, "test", partial(_summarize, trainer, model))
     task.recorder = None
     for split, recorder in recorders.items() if trainer.accelerator.is_main_process else ():
@@ -122,6 +124,7 @@ def note_code(trainer: Trainer) -> None:
 
 def _summarize(trainer: Trainer, model: nn.Module) -> dict[str, float]:
     seed_all(derive(trainer.seed, "summary", trainer.state.step))
+    trainer.begin_evaluation(trainer.state.step, "summary")
     with torch.no_grad(), trainer.accelerator.autocast():
         summary = require_numbers(trainer.task.summary(model), f"{type(trainer.task).__name__}.summary")
     return trainer.of_main(summary)
@@ -172,8 +175,10 @@ def reuse_base_run(trainer: Trainer) -> None:
         finetune(trainer, weights, base.id)
         return
     state = trainer.state
-    state.step, state.selected = result["steps"], result["selected_step"]
-    state.train_loss, trainer.ends["train"] = result["metrics"]["train/loss"], result["steps"]
+    state.step = state.evaluated = result["steps"]
+    state.selected = result["selected_step"]
+    state.train_loss = result["metrics"]["train/loss"]
+    state.worse = trainer.recipe.patience or 0  # it may have ended early
     if trainer.accelerator.is_main_process:
         checkpoint.save_weights(trainer.checkpoints, state.selected_step(), weights)
     trainer.event("borrowed", step=1, weights_of=base.id)
@@ -193,6 +198,6 @@ def finetune(trainer: Trainer, weights: dict[str, Any], source: str) -> None:
     if trainer.accelerator.scaler is not None:
         trainer.accelerator.scaler.load_state_dict(trainer.initial_scaler)
     trainer.loss_sum.zero_()
-    trainer.state = TrainState(step=trainer.steps, phase="finetune")
+    trainer.state = TrainState(step=trainer.steps, evaluated=trainer.steps, phase="finetune")
     drop_nothing(trainer.raw_model)
     trainer.event("phase", step=trainer.steps + 1, phase="finetune", weights_of=source)

@@ -1,4 +1,4 @@
-"""The environment of a trial, for ``environment.json``: versions, device, threads and variables."""
+"""The environment of a run, for ``environment.json``: versions, device, variables, backends, precision, processes."""
 
 from __future__ import annotations
 
@@ -7,16 +7,64 @@ import os
 import platform
 import socket
 import subprocess
+from collections.abc import Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
+from torch.nn.modules.conv import _ConvNd
 
+from dropbench.harness.attention.backends import used_backends
+from dropbench.harness.settings import Settings
+from dropbench.harness.trials.recipe_diff import recipe_diff
+from dropbench.harness.trials.task import Task
 from dropbench.harness.variables import recorded_variables
 
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+    from dropbench.harness.training.train_state import History
+
 LIBRARIES = ("dropbench", "torch", "torchvision", "timm", "transformers", "accelerate", "mmdet", "fairseq", "numpy")
+
+
+def run_environment(
+    task: Task, settings: Settings, model: nn.Module, accelerator: Accelerator, history: History, sites: Sequence[str]
+) -> dict[str, Any]:
+    """Return the content of ``environment.json``: `environment`, and what a run computes with.
+
+    The backends that were used, and whether a GPU's generator was, are known after the first steps.
+    """
+    device = accelerator.device
+    return {
+        **environment(device),
+        "backend": settings.backend,
+        "backends": used_backends(),
+        "compile": settings.compile,
+        "processes": accelerator.num_processes,
+        "tf32": task.recipe.amp == "no" and uses_tf32(model, device),
+        "float32_for_fp16": task.recipe.amp == "fp16" and accelerator.scaler is None,
+        "draws_on_device": history.draws_on_device,
+        "codes": history.codes,
+        "sites": [*sites],
+        "notes": task.notes,
+        "deviations": recipe_diff(type(task), task.trial),
+    }
+
+
+def uses_tf32(model: nn.Module, device: torch.device) -> bool:
+    """Return whether products of float32 numbers are rounded to fewer bits: of matrices, or of a model's convolutions.
+
+    torch rounds those of convolutions on GPUs by default.
+    """
+    if torch.get_float32_matmul_precision() != "highest":
+        return True
+    has_convolutions = any(isinstance(module, _ConvNd) for module in model.modules())
+    cudnn: Any = torch.backends.cudnn
+    return device.type == "cuda" and has_convolutions and cudnn.conv.fp32_precision == "tf32"
 
 
 def environment(device: torch.device) -> dict[str, Any]:

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from itertools import zip_longest
 from typing import Any, TypeVar
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import broadcast, broadcast_object_list, gather_object
+from accelerate.utils import broadcast, broadcast_object_list
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map_only
 
-from dropbench.harness.errors import Diverged, InputError
-from dropbench.harness.predictions.recorder import Recorder
-from dropbench.harness.predictions.schema import Row
 from dropbench.harness.runs.run_directory import RunDirectory
-from dropbench.harness.seeding import derive, has_drawn, seed_all, shared_draws
+from dropbench.harness.seeding import shared_draws
 from dropbench.harness.settings import Settings
-from dropbench.harness.training.data_loading import LoadedBatches, MicroBatch, SplitBatches
+from dropbench.harness.training.data_loading import MicroBatch
 from dropbench.harness.training.tracking import Tracking
-from dropbench.harness.trials.metric import require_numbers
 from dropbench.harness.trials.optimization import Share
-from dropbench.harness.trials.task import Split, Task
+from dropbench.harness.trials.task import Task
 
 Value = TypeVar("Value")
 
@@ -69,75 +62,24 @@ class Processes:
         sums = torch.tensor(numbers, dtype=torch.float64, device=self.accelerator.device)
         return [*map(float, self.accelerator.reduce(sums).tolist())]
 
-    def evaluate(self, model: nn.Module, split: Split, step: int) -> dict[str, float]:
-        """Return the task's metrics of a model on a split, as the main process computes them.
-
-        Raises:
-            Diverged: the selection metric is NaN.
-            InputError: it is missing, or a metric is no number.
-        """
-        model.eval()
-        seed_all(derive(self.seed, "evaluate", step))  # some models draw here too
-        parts = SplitBatches(self.task, split, self.settings.micro_batch_splits)
-        batches = LoadedBatches(parts, self.settings, self.accelerator.device)
-        with torch.no_grad(), self.accelerator.autocast():
-            metrics = self.task.evaluate(model, split, batches)
-        name = self.task.selection_metric.name
-        owner = f"{type(self.task).__name__}.evaluate"
-        metrics = self.of_main(require_numbers(metrics, owner))
-        if name not in metrics:
-            raise InputError(f"{owner} returned {', '.join(metrics) or 'no metric'}: expected {name} as well")
-        if math.isnan(metrics[name]):
-            raise Diverged(f"{name} on {split} became nan at step {step}")
-        return metrics
-
-    def map_batches(self, function: Callable[[Any], Any], batches: LoadedBatches | Sequence[Any]) -> Iterable[Any]:
-        """Share the batches of an evaluation among the processes; see `Task.map_batches`.
-
-        If a model draws, each process evaluates all batches, because a draw depends on those before.
-        """
-        if self.alone:
-            return map(function, batches)
-        recorder, state = self.task.recorder or Recorder(), torch.get_rng_state()
-        rows_before, recorder.rows = recorder.rows, []
-        own, failure = list[tuple[Any, list[Row]]](), None
-        try:
-            for batch in batches[self.accelerator.process_index :: self.accelerator.num_processes]:
-                own.append((tree_map_only(Tensor, Tensor.cpu, function(batch)), recorder.rows))
-                recorder.rows = []
-        except (OSError, MemoryError, torch.OutOfMemoryError):
-            raise
-        except Exception as raised:  # such as a damaged file, which one process alone reads
-            failure = raised
-        recorder.rows = rows_before
-        drew = has_drawn(self.accelerator.device) or not torch.equal(state, torch.get_rng_state())
-        shares = gather_object([(own, None if failure is None else str(failure), drew)])
-        if failure is not None:
-            raise failure
-        for _, message, _ in shares:
-            if message is not None:
-                raise InputError(message)
-        if any(drew for _, _, drew in shares):
-            torch.set_rng_state(state)
-            return map(function, batches)
-        ordered = [each for turn in zip_longest(*(own for own, _, _ in shares)) for each in turn if each is not None]
-        for _, rows in ordered:
-            recorder.rows.extend(rows)
-        return [result for result, _ in ordered]
-
-    def shares(self, batch: Sequence[MicroBatch]) -> tuple[list[tuple[float, Share | None]], float]:
+    def shares(
+        self, batch: Sequence[MicroBatch], requests: Sequence[float]
+    ) -> tuple[list[tuple[float, Share | None]], float, list[float]]:
         """Return the loss terms and the share of each micro-batch, and the loss terms of all, over all processes.
 
-        A micro-batch that stands in has neither.
+        A micro-batch that stands in has neither. The last values are the sums of `requests` over all processes, for
+        which a step would otherwise have to wait once more.
         """
         terms, targets = list[float](), list[tuple[float, ...]]()
         for part, size, *_ in batch:
             number = self.task.num_loss_terms(part)
             terms.append(size if number is None or not size else number)
             targets.append(tuple(target if size else 0.0 for target in self.task.num_targets(part)))
-        step_terms, *sums = self.all_reduce_sum([sum(terms), *map(sum, zip(*targets, strict=True))])
-        shares = (Share(number / step_terms, tuple(sums)) if number else None for number in terms)
-        return [*zip(terms, shares, strict=True)], step_terms
+        own = [sum(terms), *requests, *map(sum, zip(*targets, strict=True))]
+        step_terms, *sums = self.all_reduce_sum(own)
+        requested, step_targets = sums[: len(requests)], tuple(sums[len(requests) :])
+        shares = (Share(number / step_terms, step_targets) if number else None for number in terms)
+        return [*zip(terms, shares, strict=True)], step_terms, requested
 
     def of_main(self, value: Value) -> Value:
         """Return the value of the main process, so that all processes decide alike."""
@@ -158,13 +100,12 @@ class Processes:
         the gradient 0 in the others, and one that none uses has no gradient anywhere.
         """
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        own = torch.tensor([float(parameter.grad is not None) for parameter in parameters])
-        users = self.accelerator.reduce(own.to(self.accelerator.device)).tolist()
-        used = [parameter for parameter, number in zip(parameters, users, strict=True) if number]
-        for parameter in used:
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-        _as_one([parameter.grad for parameter in used if parameter.grad is not None], self._mean)
+        used = torch.tensor([float(parameter.grad is not None) for parameter in parameters])
+        used = used.to(self.accelerator.device)
+        gradients = [torch.zeros_like(each) if each.grad is None else each.grad for each in parameters]
+        _as_one([used, *gradients], self._mean)
+        for parameter, gradient, share in zip(parameters, gradients, used.tolist(), strict=True):
+            parameter.grad = gradient if share else None
         self.share_buffers(model)
 
     def _mean(self, tensor: Tensor) -> Tensor:

@@ -21,17 +21,17 @@ from dropbench.harness.runs.run_directory import RunDirectory
 from dropbench.harness.seeding import derive, drawing_for, has_drawn, seed_all
 from dropbench.harness.settings import Settings
 from dropbench.harness.training import checkpoint, tracking
-from dropbench.harness.training.computation import run_environment
 from dropbench.harness.training.data_loading import MicroBatch, StepBatches, prefetch
-from dropbench.harness.training.processes import Processes
+from dropbench.harness.training.environment import run_environment
+from dropbench.harness.training.evaluator import Evaluator
 from dropbench.harness.training.regularization import bind_trial, check_objective, drop_nothing, regularized_loss
-from dropbench.harness.training.train_state import History, SelectedWeights, TrainState
+from dropbench.harness.training.train_state import EvaluationProgress, History, SelectedWeights, TrainState
 from dropbench.harness.trials.alignment import FINETUNE, num_mc_samples, validate_alignment
 from dropbench.harness.trials.optimization import clip_gradients, divide_gradients, learning_rate, set_rate
 from dropbench.harness.trials.task import Task
 
 
-class Trainer(Processes):
+class Trainer(Evaluator):
     """Trains one trial."""
 
     def __init__(self, task: Task, directory: RunDirectory, settings: Settings, stop: Callable[[], bool]) -> None:
@@ -81,10 +81,10 @@ class Trainer(Processes):
         self.log_every = max(1, min(self.evaluate_every, self.steps // 100))
         self.initial_scaler = self.accelerator.scaler.state_dict() if self.accelerator.scaler is not None else None
         self.state = TrainState()
+        self.evaluations = EvaluationProgress(self.checkpoints, settings.micro_batch_splits)
         self.weights = SelectedWeights(self.checkpoints, recipe.average_last, writes=self.accelerator.is_main_process)
         self.loss_sum = torch.zeros((), dtype=torch.float64, device=self.accelerator.device)
-        self.saved_at = time.monotonic()
-        self.history = History()
+        self.saved_at, self.history = time.monotonic(), History()
 
     def train_phase(self) -> None:
         """Train from the current step to the end of the phase."""
@@ -93,42 +93,44 @@ class Trainer(Processes):
         parts = StepBatches(self.task, self.task.seed_of("order"), *ranks, self.settings.micro_batch_splits)
         batches = prefetch(parts, range(state.step, end), self.settings, self.accelerator.device)
         self.model.train()
-        patience = math.inf if self.recipe.patience is None else self.recipe.patience
-        while state.step < end and state.worse < patience:
+        patience = self.recipe.patience or math.inf
+        while True:
+            at_evaluation = state.step % self.evaluate_every == 0 or state.step == end
+            if at_evaluation and state.step > state.evaluated:
+                self.evaluate_and_select()
+                self.model.train()
+            if state.step == end or state.worse >= patience:
+                break
             batch = next(batches)
-            rate = self.rate()
-            set_rate(self.optimizer, rate)
+            set_rate(self.optimizer, rate := self.rate())
             self.loss_sum += self.step(batch)
             state.step += 1
             state.loss_steps += 1
             if state.step % self.log_every == 0 or state.step == end:
                 self.log_train(rate)
-            if state.step % self.evaluate_every == 0 or state.step == end:
-                self.evaluate_and_select()
-                self.model.train()
-            due = time.monotonic() - self.saved_at > self.settings.checkpoint_seconds
-            stopping, saving = self.all_reduce_sum([float(self.stop()), float(due)])
-            if stopping or saving:
-                self.save()
-            if stopping:
-                raise Interrupted(f"stopped at step {state.step} of {self.last_step}")
         self.save()
 
     def rate(self) -> float:
         """Return the learning rate of the next step."""
-        if self.state.phase == "finetune":
-            return self.recipe.finetune_lr
-        return learning_rate(self.recipe, self.state.step, self.steps)
+        is_finetuning = self.state.phase == "finetune"
+        return self.recipe.finetune_lr if is_finetuning else learning_rate(self.recipe, self.state.step, self.steps)
 
     def step(self, batch: list[MicroBatch]) -> Tensor:
         """Do one optimizer step over the micro-batches of a batch; return their mean loss, on the device.
 
         The mean is over the loss terms of all micro-batches and processes (`Task.num_loss_terms`).
+
+        Raises:
+            Interrupted: the run should stop; the step is not done.
         """
         total = torch.zeros((), device=self.accelerator.device)
         if self.state.phase == "train" and self.regularizer.changes_over_steps:
             set_progress(self.raw_model, self.progress)
-        shares, step_terms = self.shares(batch)
+        shares, step_terms, (stopping, saving) = self.shares(batch, self.requests())
+        if stopping or saving:
+            self.save()
+        if stopping:
+            raise Interrupted(f"stopped at step {self.state.step} of {self.last_step}")
         all_terms = step_terms / self.accelerator.num_processes  # gradients are averaged over the processes
         divide_loss, divide_grads = (1.0, all_terms) if self.task.divides_gradients else (all_terms, 1.0)
         for position, (part, (terms, share)) in enumerate(zip(batch, shares, strict=True)):
@@ -139,8 +141,7 @@ class Trainer(Processes):
                 self.micro_batch(derive(self.seed, "shared", self.state.step, position), synchronizes=synchronizes),
             ):
                 self.task.share = share
-                loss = with_penalty(self.loss(part.batch), self.aux_loss_modules, self.state.step)
-                loss = loss * terms / divide_loss
+                loss = with_penalty(self.loss(part.batch), self.aux_loss_modules, self.state.step) * terms / divide_loss
             self.accelerator.backward(loss)
             total += loss.detach()
             self.history.draws_on_device |= has_drawn(self.accelerator.device)
@@ -206,6 +207,7 @@ class Trainer(Processes):
             line += f"  dev {metric.name} {value:.4f}"
         if state.worse == 0 or recipe.average_last is not None:
             self.weights.select(state, self.eval_model().state_dict())
+        state.evaluated = state.step
         self.log(line)
 
     def resume(self) -> bool:
@@ -218,6 +220,10 @@ class Trainer(Processes):
             resumed, problems = checkpoint.load_newest(self.checkpoints, self.load, self.eval_model().state_dict())
         if self.any_rank(self.state.step != self.of_main(self.state.step)):
             raise InputError(f"{self.checkpoints}: the processes read different checkpoints: `dropbench retry`")
+        if (problem := self.evaluations.load(self.state.step)) is not None:
+            problems.append(problem)
+        if self.any_rank(self.evaluations.sizes() != self.of_main(self.evaluations.sizes())):
+            self.evaluations.clear()
         for problem in problems:
             self.log(f"checkpoint {problem}")
             self.event("damaged", message=problem)
@@ -229,7 +235,7 @@ class Trainer(Processes):
         else:
             if self.state.phase == "finetune":
                 drop_nothing(self.raw_model)
-            self.event("resume", step=self.state.step)
+            self.event("resume", step=self.state.step, evaluated=self.state.evaluated)
             self.log(f"resumed at step {self.state.step} of {self.last_step}")
         return resumed
 
@@ -241,7 +247,7 @@ class Trainer(Processes):
         checkpoint.load_parts(saved, self.stateful_parts())
         self.loss_sum.copy_(saved["loss_sum"])
         self.history = History(**saved["history"])
-        self.weights.checkpointed = [(selected, list(averaged)) for selected, averaged in saved["saved_weights"]]
+        self.weights.checkpointed = dict(saved["saved_weights"])
 
     def save(self) -> None:
         """Write a checkpoint of everything that the next step depends on."""
@@ -249,7 +255,7 @@ class Trainer(Processes):
         self.describe()
         self.directory.check()
         self.mean_loss()  # raises if the run diverged, so that no valid checkpoint is overwritten
-        weights.checkpointed = [*weights.checkpointed, (state.selected, state.averaged)][-checkpoint.KEEP :]
+        weights.add_checkpoint(state)
         if self.accelerator.is_main_process:
             content = {
                 "step": state.step,

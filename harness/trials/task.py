@@ -55,6 +55,7 @@ for _name, _folder, _help in (
     ("interaction-detection", "detection", "what persons do with objects (DropKey 4.3)"),
     ("mesh-recovery", "meshes", "bodies as meshes (DropKey 4.4)"),
     ("text-classification", "text", "one label a text (DropAttention 5.1)"),
+    ("text-regression", "text", "one score a text, or a pair of texts, such as similarity"),
     ("sequence-labelling", "text", "one tag a word: entities, chunks, parts of speech (DropAttention 5.2)"),
     ("textual-entailment", "text", "what follows from what (DropAttention 5.3)"),
     ("translation", "translation", "sentences of another language (DropAttention 5.4)"),
@@ -99,6 +100,7 @@ class Task(ABC):
         recorder: takes the predictions of the final evaluation, see `example_id`; None in every other evaluation.
         map_batches: yields a function's result for each batch of an evaluation, in order, as `map` does. Processes that
             train together share the work: each gets the results of all, on the CPU, and the rows of all in `recorder`.
+            A stopped evaluation resumes after these batches, if the results are plain values, tensors and arrays.
         share: that of the micro-batch whose loss the trainer computes; None if the batch is whole.
 
     The worker creates instances. Only `setup`, which reads the data, may be slow.
@@ -221,7 +223,7 @@ class Task(ABC):
     def evaluate(self, model: nn.Module, split: Split, batches: Iterable[Any]) -> dict[str, float]:
         """Return the metrics of a split, by the names in `metrics`; the model is in eval mode, without gradients.
 
-        It takes the batches by `map_batches`; in a loop over them, each process would evaluate all.
+        It takes the batches by `map_batches`: a loop over them would evaluate all in each process, and never resume.
         """
 
     def summary(self, model: nn.Module) -> dict[str, float]:

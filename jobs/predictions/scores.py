@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dropbench.harness.predictions.schema import Header, Ratio, Row
+from dropbench.tasks.class_metrics import CLASS_METRICS, class_counts, pearson_of, score_counts
 
 Floats = NDArray[np.float64]
 MIN_SCORE = 0.5
@@ -37,7 +38,7 @@ class ExampleScores:
 
 
 def example_scores(header: Header, rows: Sequence[Row]) -> dict[str, ExampleScores]:
-    """Return the metrics of a file that are functions of added counts: ratios, and BLEU."""
+    """Return the metrics of a file that are functions of added counts: ratios, BLEU, and those of `class_metrics`."""
     scores = {name: _ratio_scores(ratio, rows) for name, ratio in header.metrics.items()}
     for name, options in header.corpus.items():
         if name in ("bleu", "sacrebleu") and options.get("scorer") == name:
@@ -46,6 +47,13 @@ def example_scores(header: Header, rows: Sequence[Row]) -> dict[str, ExampleScor
             scorer = Scorer(str(options["language"]), tokenized=bool(options["tokenized"]))
             counts = [scorer.counts(name, row["prediction"], row["target"]) for row in rows]
             scores[name] = ExampleScores(np.array(counts, np.float64).reshape(len(rows), -1), corpus_bleu)
+        elif name in CLASS_METRICS or name == "pearson":
+            targets, predictions = ([row[column] for row in rows] for column in ("target", "prediction"))
+            if name == "pearson":
+                scores[name] = ExampleScores(score_counts(targets, predictions), pearson_of)
+            else:
+                counts_of = class_counts(targets, predictions, len(header.classes))
+                scores[name] = ExampleScores(counts_of, CLASS_METRICS[name])
     return scores
 
 

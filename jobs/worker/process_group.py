@@ -20,7 +20,7 @@ JOIN_TIMEOUT_S = 600.0
 FAILURE_SUFFIX = ".failure.json"
 """A file ``<job id>.failure.json`` in a submission's folder: the error of a process that is not the first."""
 
-_POLL_INTERVAL_S = 0.1
+_POLL_INTERVAL_S = 1.0
 
 
 @dataclass(frozen=True)

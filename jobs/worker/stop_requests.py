@@ -24,18 +24,22 @@ class StopRequests:
 
     Attributes:
         directory: the run directory of the current trial.
+        looks: whether this process looks for the marker files; of those that train together, one is enough.
     """
 
-    POLL_INTERVAL_S = 0.5
-    """Seconds between two checks for the marker files."""
+    POLL_INTERVAL_S = 10.0
+    """Seconds between two looks for both marker files: hundreds of workers share a file system. Signals do not wait."""
+    LOCAL_POLL_INTERVAL_S = 0.5
+    """The same for workers on the user's machine."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, *, local: bool = True, looks: bool = True) -> None:
+        self.folder, self.looks = folder, looks
+        self.interval = self.LOCAL_POLL_INTERVAL_S if local else self.POLL_INTERVAL_S
         self.directory: RunDirectory | None = None
         self.signal: int | None = None
         self.stopped = False
         self.cancelled: str | None = None
-        self.last_poll = -self.POLL_INTERVAL_S
+        self.next_poll = 0.0
         self.previous_handlers: dict[int, Any] = {}
 
     def __enter__(self) -> StopRequests:
@@ -48,13 +52,13 @@ class StopRequests:
             signal.signal(number, handler)
 
     def watch(self, directory: RunDirectory) -> None:
-        """Make this trial the current one."""
-        self.directory, self.cancelled, self.last_poll = directory, None, -self.POLL_INTERVAL_S
+        """Make this trial, which is not cancelled, the current one."""
+        self.directory, self.cancelled = directory, None
 
     def __call__(self) -> bool:
-        """Return whether the current trial should stop at its next step."""
-        if time.monotonic() - self.last_poll >= self.POLL_INTERVAL_S:
-            self.last_poll = time.monotonic()
+        """Return whether the current trial should stop before its next step or batch."""
+        if self.looks and time.monotonic() >= self.next_poll:
+            self.next_poll = time.monotonic() + self.interval
             self.cancelled = self.directory.cancelled() if self.directory is not None else None
             self.should_stop()
         return self.stopped or self.cancelled is not None

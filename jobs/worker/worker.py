@@ -87,7 +87,8 @@ class Worker:
     def run_in_group(self, settings: Settings, group: ProcessGroup, job: str | None) -> None:
         """Run the list as the first of a group of processes, or follow it."""
         in_step = True
-        with StopRequests(Path(self.folder)) as stop_requests:
+        requests = StopRequests(Path(self.folder), local=self.executor != "slurm", looks=group.rank == 0)
+        with requests as stop_requests:
             if group.rank:
                 follow(settings, group, stop_requests)
             else:

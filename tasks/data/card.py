@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
@@ -18,6 +18,7 @@ SPLIT_NAMES: dict[str, Split] = {
     "train": "train", "dev": "dev", "valid": "dev", "val": "dev", "validation": "dev", "test": "test",
 }  # fmt: skip
 """Names up to the first dot, in lower case → split."""
+ClassMetric = Literal["accuracy", "f1", "f1-macro", "matthews"]
 Percent = Annotated[int, Field(ge=1, le=49)]
 OneOrMore = BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)
 
@@ -29,6 +30,8 @@ class Card(StrictModel):
     percent: Annotated[dict[Literal["dev", "test"], Percent], "1 to 49, as in {dev: 20, test: 20}"] = Field(default={})
     text: Annotated[tuple[str, ...], OneOrMore, Field(min_length=1, max_length=2), "one column or two"] = ("text",)
     label: str = "label"
+    score: str = ""
+    metrics: Annotated[tuple[ClassMetric, ...], OneOrMore, f"some of {', '.join(get_args(ClassMetric))}"] = ()
     group: str = ""
     classes: Annotated[tuple[str, ...], "a list of texts or whole numbers, such as [bad, good]"] = ()
     separator: Annotated[str, Field(min_length=1, max_length=1), "one character"] = ","
@@ -74,10 +77,17 @@ def describe(dataset: Dataset, folder: Path) -> tuple[Dataset, Card, dict[Split,
     files = tuple(dict.fromkeys(name for names in splits.values() for name in names)) or (pattern,)
     facts = {
         "layouts": (Layout(files=files, optional=(CARD,), reader=dataset.layouts[0].reader),),
-        "kind": "textual-entailment" if len(card.text) > 1 else dataset.kind,
+        "kind": _kind(dataset, card),
         "columns": features,
+        "metrics": card.metrics,
     }
     return dataset.model_copy(update=facts), card, splits
+
+
+def _kind(dataset: Dataset, card: Card) -> str:
+    if card.score:
+        return "text-regression"
+    return "textual-entailment" if len(card.text) > 1 else dataset.kind
 
 
 def _by_name(folder: Path, pattern: str, card: Card) -> dict[Split, list[str]]:

@@ -79,6 +79,10 @@ class Dataset(StrictModel):
         classes: number of classes of the full set; 0 for a set without classes.
         class_names: class names in the order of their numbers, if no file of the set has them.
         columns: annotations that a tagged set gives for each word in addition to its tag.
+        texts: columns of a table that hold the text, or both texts of a pair.
+        label: column of a table that holds the class, or the score of a regression.
+        header: names of the columns of a table whose files do not name them.
+        metrics: metrics of the set besides the task's, the one that selects the model first; (): the task's alone.
         origin: the authors, and the copy that has this layout, in words.
         home: URL to obtain the set from.
         splits: how train, dev and test are made, in words.
@@ -100,6 +104,10 @@ class Dataset(StrictModel):
     published: tuple[Published, ...] = ()
     class_names: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
+    label: str = ""
+    header: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ()
     synthetic: Function = ""
     package: str = ""
     card: tuple[str, ...] = ()

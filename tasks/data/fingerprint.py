@@ -62,6 +62,8 @@ def fingerprint(folder: Path, files: Iterable[Path], *, trust_cache: bool = Fals
     key = _sha256([str(rules), *map(os.path.abspath, (folder, *paths))])[:16]
     caches = cache_folder() / "fingerprints"
     if trust_cache and "fingerprint" in (cache := _read_cache(caches / key)):
+        if cache.get("many"):
+            _recent[key] = time.monotonic(), str(cache["fingerprint"])
         return str(cache["fingerprint"])
     try:
         copy = f"{key}-{_identity(folder, paths)}"
@@ -109,7 +111,7 @@ def _examine_all(folder: Path, paths: Sequence[Path], rules: int, cache_file: Pa
         value = _sha256([f"dropbench {rules}", *(f"{part.name} {hashes[part.name][1]}" for part in parts)])[:16]
         if changed or value != cache.get("fingerprint"):
             kept = {part.name: hashes[part.name] for part in parts if part.newest < settled}
-            _write_cache(cache_file, {"folders": kept, "fingerprint": value})
+            _write_cache(cache_file, {"folders": kept, "fingerprint": value, "many": many})
     large = sum(size for part in parts for size in part.sizes) >= LARGE
     if many or (large and seen.get("stamp") != stamp):
         settled_stamp = stamp if all(part.newest < settled for part in parts) else ""

@@ -79,13 +79,13 @@ class InteractionDetection(DetectionTask, InteractionDetectionSpec):
     def evaluate(self, model: nn.Module, split: Split, batches: Iterable[Any]) -> dict[str, float]:
         """Return HICO-DET's mean average precisions in percent over the images of the batches."""
 
-        def predict(batch: Any) -> tuple[list[Pairing], list[int]]:
-            return self.predict(model, batch), [meta["img_id"] for meta in batch["meta"]]
+        def predict(batch: Any) -> tuple[list[dict[str, Any]], list[int]]:
+            return [*map(vars, self.predict(model, batch))], [meta["img_id"] for meta in batch["meta"]]
 
         truths: list[PairedImage] = []
         predictions: list[Pairing] = []
         for pairings, numbers in self.map_batches(predict, batches):
-            predictions += pairings
+            predictions += [Pairing(**pairing) for pairing in pairings]
             truths += [self.splits[split].images[number] for number in numbers]
         if self.recorder is not None:
             self._record(self.recorder, predictions)

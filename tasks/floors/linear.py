@@ -1,4 +1,4 @@
-"""Floors of classification: the majority class, and linear classifiers of scikit-learn on TF-IDF or pixels.
+"""Floors of classification and regression: the majority class, and linear models of scikit-learn on TF-IDF or pixels.
 
 The classifiers have scikit-learn's defaults, except for the regularization of pixels, which is chosen on dev.
 """
@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from itertools import chain
 
 import numpy as np
 from scipy.sparse import hstack
 from sklearn.dummy import DummyClassifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
+from dropbench.tasks.class_metrics import score_correlations
 from dropbench.tasks.classifier import ACCURACY
 from dropbench.tasks.data.classification import ImageClassificationData, LabeledSplit, TextClassificationData
+from dropbench.tasks.data.text.scored import ScoredData
 from dropbench.tasks.data.text.snli import PairData
 from dropbench.tasks.floors.floor import Floor
 from dropbench.tasks.text.tokenizer import split_words
@@ -39,6 +42,23 @@ def pair_floors(data: PairData) -> list[Floor]:
     """Return the majority class, and linear SVMs on the TF-IDF of the premise beside that of the hypothesis."""
     texts = {name: (split.premises, split.hypotheses) for name, split in data.splits().items()}
     return [_majority(data.splits()), *_tfidf(texts, data.splits())]
+
+
+def score_floors(data: ScoredData) -> list[Floor]:
+    """Return ridge regression on the TF-IDF of texts, and for pairs the cosine of their TF-IDF, too."""
+    train, test = (list(zip(*split.texts, strict=True)) for split in (data.train, data.test))
+    vectorizer = TfidfVectorizer(tokenizer=split_words, token_pattern=None).fit(chain(*train))
+    fitted, scored = (hstack([vectorizer.transform(texts) for texts in split]) for split in (train, test))
+    predictions = {"ridge regression on TF-IDF": Ridge(random_state=0).fit(fitted, data.train.scores).predict(scored)}
+    if len(test) > 1:
+        first, second = (vectorizer.transform(texts) for texts in test)  # of norm 1
+        predictions["cosine of TF-IDF"] = np.asarray(first.multiply(second).sum(axis=1)).ravel()
+    return [
+        Floor(name, metric, value)
+        for name, scores in predictions.items()
+        for metric, value in score_correlations(data.test.scores.tolist(), scores.tolist()).items()
+        if metric == "pearson"
+    ]
 
 
 def image_floors(data: ImageClassificationData) -> list[Floor]:

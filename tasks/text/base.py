@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from dropbench.harness.errors import CHANGED, InputError
 from dropbench.harness.models.catalog import MODELS
-from dropbench.harness.predictions.schema import content_id
 from dropbench.harness.registry import load
 from dropbench.harness.seeding import random_subset
 from dropbench.harness.trials.task import Split
 from dropbench.harness.trials.trial import Trial
-from dropbench.tasks.classifier import Classifier
 from dropbench.tasks.data.fingerprint import fingerprint
-from dropbench.tasks.data.read import Data
 from dropbench.tasks.data.text.word_vectors import locate_vectors, read_vectors
-from dropbench.tasks.text.features import WordFeatures, mask_features, pad_features
 from dropbench.tasks.text.spec import TextRecipe, TextSpec
-from dropbench.tasks.text.tokenizer import Tokenizer, WordTokenizer, split_words
+from dropbench.tasks.text.tokenizer import Tokenizer, WordTokenizer
 from dropbench.tasks.weights import resolve_weights
 
 POOL = 50
@@ -83,6 +78,8 @@ class TextTask(TextSpec):
         """See `PresetTask.load_initial_weights`; `make_model` has loaded those of a pre-trained model."""
         if not MODELS.entry(self.trial.model).facts.get("weights"):
             super().load_initial_weights(model)
+        elif new := getattr(model, "new", ()):
+            self.notes.append(f"random weights, as the checkpoint has none: {', '.join(new)}")
 
     def make_tokenizer(self, train: Iterable[Sequence[str]]) -> Tokenizer:
         """Return the tokenizer that the model brings, or else one of the words of train."""
@@ -140,88 +137,3 @@ class TextTask(TextSpec):
         flat = tokens.flatten(0, -2)
         mask = random_subset((flat != self.tokenizer.padding).cpu(), share, generator)
         return flat.masked_fill(mask.to(flat.device), self.tokenizer.padding).view(tokens.shape)
-
-
-class LabeledTextTask(TextTask, Classifier):
-    """A task with one label per text or per pair of texts.
-
-    Class attributes:
-        data_type: type of the data.
-        fields: fields of a split that hold the texts of a sample.
-    """
-
-    data_type: ClassVar[type[Data]]
-    fields: ClassVar[tuple[str, ...]]
-
-    def setup(self) -> None:
-        """Read the texts, build the vocabulary, and encode the texts."""
-        data: Any = self.read_data(self.data_type)
-        train = [getattr(data.train, field) for field in self.fields]
-        self.tokenizer = self.make_tokenizer(map(split_words, chain(*train)))
-        names = self.recipe.features or ()
-        self.word_features = WordFeatures(names, [split_words(text) for text in chain(*train)] if names else [])
-        self.features: dict[str, list[tuple[dict[str, Tensor], ...]]] = {}
-        self.tokens: dict[str, list[tuple[Tensor, ...]]] = {}
-        self.content_ids: dict[str, list[str]] = {}
-        max_length = self.recipe.max_length
-        for split, rows in data.splits().items():
-            if split != "train":  # the texts do not stay in memory
-                samples = zip(*(getattr(rows, field) for field in self.fields), rows.labels.tolist(), strict=True)
-                self.content_ids[split] = [content_id(*texts, self.classes[label]) for *texts, label in samples]
-            encoded = [[self.tokenizer.encode(text) for text in getattr(rows, field)] for field in self.fields]
-            lengths = [*map(len, chain.from_iterable(encoded))]
-            truncated = sum(length > max_length for length in lengths)
-            if truncated:
-                self.notes.append(
-                    f"{split}: {truncated:,} of {len(lengths):,} texts truncated to max_length={max_length}"
-                )
-            self.tokens[split] = [tuple(map(self.truncate, texts)) for texts in zip(*encoded, strict=True)]
-            if self.recipe.features:
-                features = [map(self.text_features, getattr(rows, field)) for field in self.fields]
-                self.features[split] = list(zip(*features, strict=True))
-        self.labels = {name: torch.as_tensor(split.labels) for name, split in data.splits().items()}
-        self.lengths = {split: [max(map(len, texts)) for texts in samples] for split, samples in self.tokens.items()}
-        self.check_window()
-
-    def text_features(self, text: str) -> dict[str, Tensor]:
-        """Return the ids of the features of the words of a text, at least one and at most `max_length`."""
-        return self.word_features.encode(self.tokenizer.truncate(split_words(text) or [""], self.recipe.max_length))
-
-    def model_sizes(self) -> dict[str, Any]:
-        return {**super().model_sizes(), **({"features": self.word_features.sizes} if self.recipe.features else {})}
-
-    def example_id(self, split: Split, index: int) -> str | None:
-        """Return an id by the texts and the class of a sample; None on train."""
-        return self.content_ids[split][index] if split in self.content_ids else None
-
-    def batch(self, split: Split, indices: Sequence[int]) -> tuple[Any, Tensor]:
-        """Return inputs and labels (B,).
-
-        The inputs are padded token ids, (B, T) or for pairs (B, 2, T). With `features` they are a tuple of those and
-        the padded ids by feature.
-        """
-        tokens = self.pad(split, [text for index in indices for text in self.tokens[split][index]])
-        labels = self.labels[split][list(indices)]
-        if not self.recipe.features:
-            return self.by_field(tokens), labels
-        features = pad_features([text for index in indices for text in self.features[split][index]])
-        return (self.by_field(tokens), {name: self.by_field(ids) for name, ids in features.items()}), labels
-
-    def by_field(self, ids: Tensor) -> Tensor:
-        """Separate the texts of each pair: (2 B, …) → (B, 2, …). Return other ids as they are."""
-        return ids.unflatten(0, (-1, len(self.fields))) if len(self.fields) > 1 else ids
-
-    def num_loss_terms(self, batch: tuple[Any, Tensor]) -> float:
-        """Return the number of samples."""
-        return len(batch[1])
-
-    def logits(self, model: nn.Module, inputs: Any) -> Tensor:
-        """Return logits (B, classes)."""
-        return cast(Tensor, model(*inputs) if isinstance(inputs, (tuple, list)) else model(inputs))
-
-    def mask_tokens(self, batch: tuple[Any, Tensor], share: float, generator: torch.Generator) -> tuple[Any, Tensor]:
-        inputs, labels = batch
-        if isinstance(inputs, Tensor):
-            return self.pad_words(inputs, share, generator), labels
-        tokens = self.pad_words(inputs[0], share, generator)
-        return (tokens, mask_features(inputs[1], tokens == self.tokenizer.padding)), labels

@@ -20,6 +20,9 @@ from dropbench.tasks.preset_task import PresetTask
 from dropbench.tasks.text.tokenizer import word_shape
 
 F1 = Metric("f1")
+CLASS_METRICS = tuple(Metric(name, optional=True) for name in ("f1", "f1-macro", "matthews"))
+"""Metrics that data sets with one class per text may have (`Dataset.metrics`)."""
+CORRELATIONS = Metric("pearson"), Metric("spearman")
 CHARACTERS = "characters"
 SPELLING: dict[str, Callable[[str], str]] = {
     "prefix2": lambda word: word[:2].lower(),
@@ -34,8 +37,9 @@ OF_WORDS = ("min_count", "lowercase", "vectors", "freeze_vectors")
 
 
 class TextRecipe(Recipe):
-    """Hyper-parameters of a text task."""
+    """Hyper-parameters of a text task; `of_pairs`: whether a sample may be two texts."""
 
+    of_pairs: ClassVar[bool] = False
     max_length: int = Field(default=256, ge=1, description="maximum number of tokens per text")
     min_count: int = Field(default=1, ge=1, description="minimum occurrences in train of a word in the vocabulary")
     lowercase: bool = True
@@ -62,7 +66,17 @@ class TextRecipe(Recipe):
             own["model.word_dim"] = "the dimension of embeddings is that of the vectors"
         if "tokenizer" in model:
             own |= dict.fromkeys(OF_WORDS, "the model has its own tokenizer")
+            if not self.of_pairs:
+                own["model.pairs"] = "only for pairs of texts"
+            if "pooling" not in self.model and self.model.get("pairs") != "siamese":
+                own["model.head_dropout"] = "the head of the library has its own"
         return super().unread(model) | own
+
+
+class PairRecipe(TextRecipe):
+    """Hyper-parameters of a task on pairs of texts."""
+
+    of_pairs: ClassVar[bool] = True
 
 
 class TaggingRecipe(TextRecipe):
@@ -110,6 +124,7 @@ class TextClassificationSpec(TextSpec):
 
     name: ClassVar[str] = "text-classification"
     head: ClassVar[str] = "text"
+    metrics: ClassVar[tuple[Metric, ...]] = (ACCURACY, *CLASS_METRICS)
 
 
 class TextualEntailmentSpec(TextSpec):
@@ -117,6 +132,17 @@ class TextualEntailmentSpec(TextSpec):
 
     name: ClassVar[str] = "textual-entailment"
     head: ClassVar[str] = "pair"
+    metrics: ClassVar[tuple[Metric, ...]] = (ACCURACY, *CLASS_METRICS)
+    recipe_type: ClassVar[type[Recipe]] = PairRecipe
+
+
+class TextRegressionSpec(TextSpec):
+    """Text regression: one score per text, or per pair of texts."""
+
+    name: ClassVar[str] = "text-regression"
+    head: ClassVar[str] = "text"
+    recipe_type: ClassVar[type[Recipe]] = PairRecipe
+    metrics: ClassVar[tuple[Metric, ...]] = CORRELATIONS
 
 
 class SequenceLabellingSpec(TextSpec):

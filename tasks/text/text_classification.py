@@ -10,8 +10,8 @@ from dropbench.harness.trials.task import Split
 from dropbench.tasks.data import read
 from dropbench.tasks.data.classification import TextClassificationData, TextSplit
 from dropbench.tasks.data.resolve import resolve_data
-from dropbench.tasks.text.base import LabeledTextTask
 from dropbench.tasks.text.spec import TextClassificationSpec
+from dropbench.tasks.text.whole_text import LabeledTextTask
 
 
 class TextClassification(LabeledTextTask, TextClassificationSpec):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dropbench.tasks.data.text.snli import PairData
-from dropbench.tasks.text.base import LabeledTextTask
 from dropbench.tasks.text.spec import TextualEntailmentSpec
+from dropbench.tasks.text.whole_text import LabeledTextTask
 
 
 class TextualEntailment(LabeledTextTask, TextualEntailmentSpec):

@@ -42,6 +42,14 @@ class Tokenizer(Protocol):
         ...
 
 
+class PairTokenizer(Tokenizer, Protocol):
+    """A tokenizer that also encodes two texts as one input."""
+
+    def encode_pair(self, first: str, second: str, max_length: int) -> tuple[dict[str, list[int]], bool]:
+        """Return ``input_ids`` and further inputs by name, at most `max_length` each, and whether texts were cut."""
+        ...
+
+
 class WordTokenizer(Tokenizer):
     """A tokenizer with one token per word; its vocabulary is the words that occur at least `min_count` times."""
 

@@ -24,12 +24,10 @@ STRONG: dict[str, dict[str, Any]] = {"ad-drop": {"alternate": False}, "attention
 IN_EVALUATION = {"learned-dropout"}
 """Regularizers that change what a model computes in evaluation before it is trained."""
 PRECISIONS: dict[str, tuple[torch.dtype, torch.dtype | None]] = {
-    "float64": (torch.float64, None),
     "bfloat16": (torch.bfloat16, None),
-    "autocast to bfloat16": (torch.float32, torch.bfloat16),
     "autocast to float16": (torch.float32, torch.float16),
 }
-"""The type of the parameters, and that of autocast."""
+"""The type of the parameters, and that of autocast: no float32 fits the first, and no large number the second."""
 COMPARES_PASSES = {"r-drop", "attentiondrop-consistency"}
 
 
@@ -123,6 +121,8 @@ def test_training_changes_the_loss_with_finite_gradients(name: str) -> None:
             norms = [sum(float(gradient.norm()) for gradient in each) for each in (own, gradients(plain, expected))]
             difference = abs(norms[0] - norms[1])
         differs |= difference > 1e-6
+        if differs and seed > 0:
+            break
     assert differs == (name not in COMPARES_PASSES)  # these models have no dropout: passes are equal
 
 

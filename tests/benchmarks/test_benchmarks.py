@@ -61,6 +61,7 @@ def test_the_photos_are_as_large_as_imagenets(tmp_path: Path) -> None:
     assert 60_000 < len(content.getvalue()) < 160_000
 
 
+@pytest.mark.slow
 def test_a_small_campaign(tmp_path: Path) -> None:
     found = at_scale(tmp_path, 203)
     assert [one.name.split(",")[0] for one in found] == [

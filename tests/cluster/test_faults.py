@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import time
+from functools import partial
+from pathlib import Path
 
 import pytest
 
+from dropbench.harness.runs.run_directory import RunDirectory
 from tests.cluster.conftest import LONE, ClusterPlace
 from tests.cluster.fault_checks import Metrics, check, check_close, job_of, minutes_left, reason, worker
 from tests.patience import wait
@@ -65,6 +68,24 @@ def test_at_its_time_limit_it_is_requeued_with_a_checkpoint(clustered: ClusterPl
     attempts = check(clustered, directory, undisturbed, "preempted", "succeeded")
     assert attempts[0]["cause"] == "stopped by SIGUSR2"
     assert attempts[0]["job_id"] == attempts[1]["job_id"]
+
+
+def test_an_evaluation_goes_on_in_the_next_attempt(clustered: ClusterPlace) -> None:
+    """Three evaluations of four batches, none of which an attempt has the time for, end without a `submit`."""
+    clustered.trouble.write_text("slow 4")
+    batches = clustered.trouble.with_name(f"{clustered.trouble.name}.batches")
+    batches.touch()
+    (clustered.folder / "evaluated.yaml").write_text(LONE.replace("steps: 300", "steps: 10, evaluate_every: 10"))
+    clustered.submit("evaluated.yaml")
+    (directory,) = wait(clustered.directories, "the run directory")
+    for number in range(1, 4):
+        evaluated = len(batches.read_text().split())
+        wait(partial(_has_more, batches, evaluated), "a batch of an evaluation")
+        clustered.cluster.run("scancel", "--signal=USR2", "--full", job_of(directory))
+        wait(partial(_has_attempts, directory, number + 1), "the next attempt")
+    assert clustered.ended()["succeeded"] == 1
+    assert [attempt["state"] for attempt in directory.attempts()] == [*["preempted"] * 3, "succeeded"]
+    assert batches.read_text().split() == [*["dev"] * 8, *["test"] * 4], "a batch was evaluated again"
 
 
 @pytest.mark.parametrize("profile", ["low", "abrupt"])
@@ -147,3 +168,11 @@ def test_a_user_who_may_have_three_jobs(clustered: ClusterPlace) -> None:
     done = clustered.call("submit", "--executor=slurm", "--profile=few")
     assert done.stdout == "Submitted 2 trials to 2 jobs. Follow them with `dropbench status --watch`.\n"
     assert clustered.ended()["succeeded"] == 8
+
+
+def _has_more(file: Path, lines: int) -> bool:
+    return len(file.read_text().split()) > lines
+
+
+def _has_attempts(directory: RunDirectory, number: int) -> bool:
+    return len(directory.attempts()) >= number

@@ -34,6 +34,7 @@ def write_data(folder: Path) -> None:
         (folder / f"reviews/{name}.tsv").write_text("\n".join(reviews))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sections", "printed"),
     [

@@ -27,7 +27,7 @@ COLUMNS = (
 )  # fmt: skip
 VALUES = ("x", "", "{", "[]", "3", "null", '{"a": NaN}', "9" * 400, -1, 2**62, 1e300, b"\xff\0", None)
 
-fuzzed = settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow], print_blob=False)
+fuzzed = settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow], print_blob=False)
 pytestmark = pytest.mark.slow
 
 

@@ -22,7 +22,7 @@ PROFILE: dict[str, Any] = {
 }  # fmt: skip
 COCO = ("annotations/instances_train2017.json", "annotations/instances_val2017.json")
 
-fuzzed = settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow], print_blob=False)
+fuzzed = settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow], print_blob=False)
 pytestmark = pytest.mark.slow
 
 

@@ -5,8 +5,9 @@ TINY_PAUSE is a file with the seconds per step, or "hold": from the fifth loss o
 TINY_FAULT is a file with a fault: "raise 5" raises at step 5, "raise 5
 1" only with seed 1, "raise 5 1 -1 2" also only in process 2 of a group; "memory" runs out of memory, "short 2" does
 with more than two samples at a time; "hog" allocates two GiB, "hog 5 0 2" with more than two samples; "linger 6" takes
-six seconds for the test set; "disk" fills the disk with the file TINY_FILL; "input 0" finds invalid data; "import 0"
-kills every worker that loads this file.
+six seconds for the test set; "slow 3" takes three seconds for each batch of an evaluation, and adds a line to the file
+TINY_FAULT.batches; "disk" fills the disk with the file TINY_FILL; "input 0" finds invalid data; "import 0" kills every
+worker that loads this file.
 """
 
 from __future__ import annotations
@@ -117,10 +118,19 @@ class Tiny(Task):
         if split == "test" and _content("TINY_FAULT").startswith("linger"):
             time.sleep(float(_content("TINY_FAULT").split()[1]))
         right, loss = 0, 0.0
-        for batch in batches:
+
+        def score(batch: Any) -> tuple[int, float]:
+            if _content("TINY_FAULT").startswith("slow"):
+                time.sleep(float(_content("TINY_FAULT").split()[1]))
+                with open(os.environ["TINY_FAULT"] + ".batches", "a") as file:
+                    file.write(f"{split}\n")
             logits = model(batch["points"])
-            right += int((logits.argmax(dim=1) == batch["labels"]).sum())
-            loss += float(cross_entropy(logits, batch["labels"], reduction="sum"))
+            number = int((logits.argmax(dim=1) == batch["labels"]).sum())
+            return number, float(cross_entropy(logits, batch["labels"], reduction="sum"))
+
+        for number, value in self.map_batches(score, batches):
+            right += number
+            loss += value
         return {"accuracy": 100 * right / SIZES[split], "loss": loss / SIZES[split]}
 
     def fault(self, kind: str, samples: int = 0) -> None:

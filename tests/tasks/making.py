@@ -31,6 +31,7 @@ TEXTS = {
     "text-classification": "trec-synthetic",
     "sequence-labelling": "conll2000-synthetic",
     "textual-entailment": "snli-synthetic",
+    "text-regression": "sts-b-synthetic",
 }
 """The tasks on texts, with a data set each."""
 

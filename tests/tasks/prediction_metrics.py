@@ -14,9 +14,10 @@ from pycocotools.cocoeval import COCOeval
 from sacrebleu import corpus_bleu
 from sacremoses import MosesTokenizer
 from scipy.spatial.transform import Rotation
+from scipy.stats import pearsonr, spearmanr
 from seqeval.metrics import accuracy_score as tag_accuracy
 from seqeval.metrics import f1_score, precision_score, recall_score
-from sklearn.metrics import accuracy_score, log_loss
+from sklearn.metrics import accuracy_score, log_loss, matthews_corrcoef
 
 from dropbench.harness.predictions.schema import Predictions
 from dropbench.harness.runs.predictions import load_predictions
@@ -49,7 +50,17 @@ def classes(run: Run, split: Split, rows: list[dict[str, Any]]) -> dict[str, flo
             warnings.simplefilter("ignore")  # rounded probabilities do not add up to 1 exactly
             loss = log_loss(target, probabilities, labels=range(len(names)))
         assert np.mean([row["loss"] for row in rows]) == pytest.approx(loss, abs=2e-3)
-    return {"accuracy": 100 * float(accuracy_score(target, prediction))}
+    accuracy = {"accuracy": 100 * float(accuracy_score(target, prediction))}
+    if run.task.data_metrics != ("matthews",):
+        return accuracy
+    return {**accuracy, "matthews": 100 * float(matthews_corrcoef(target, prediction))}
+
+
+def correlations(run: Run, split: Split, rows: list[dict[str, Any]]) -> dict[str, float]:
+    target, prediction = ([row[name] for row in rows] for name in ("target", "prediction"))
+    assert target == pytest.approx(run.task.labels[split].tolist())
+    values = {"pearson": pearsonr(target, prediction), "spearman": spearmanr(target, prediction)}
+    return {name: 100 * float(correlation.statistic) for name, correlation in values.items()}
 
 
 def tags(run: Run, split: Split, rows: list[dict[str, Any]]) -> dict[str, float]:
@@ -175,6 +186,7 @@ SCORERS: dict[str, Callable[[Run, Split, list[dict[str, Any]]], dict[str, float]
     "text-classification": classes,
     "sequence-labelling": tags,
     "textual-entailment": classes,
+    "text-regression": correlations,
     "translation": sentences,
     "language-modelling": windows,
 }

@@ -32,6 +32,7 @@ SMALL: dict[str, tuple[str, dict[str, Any]]] = {
     "text-classification": ("text-transformer", TEXT),
     "sequence-labelling": ("text-transformer", TEXT),
     "textual-entailment": ("text-transformer", TEXT),
+    "text-regression": ("text-transformer", TEXT),
     "translation": (
         "transformer-wmt-en-de",
         {
@@ -46,9 +47,15 @@ OTHER_METRICS = {"train-loss", "unigram-loss", "kept", "kept-in-evaluation", "pa
 """Metrics that are not computed from predictions of a split."""
 
 
+ALIKE = {
+    "cifar100", "tiny-imagenet", "cr", "subj", "mr", "ag-news", "conll2000", "wnut17", "ud-ewt", "enwiki"
+}  # fmt: skip
+"""Data with the metrics, and the kind of examples, of others; test_synthetic.py reads them."""
+
+
 def data_sets() -> list[tuple[str, str]]:
-    """Return (task, data) for the generated set of each published format, and for the digits."""
-    names = [name for name in DATASETS if DATASETS.get(name).synthetic]
+    """Return (task, data) for a generated set of each kind, and for the digits."""
+    names = [name for name in DATASETS if DATASETS.get(name).synthetic and name not in ALIKE]
     pairs = [(DATASETS.get(name).kind, name + SYNTHETIC) for name in names]
     return [*pairs, ("image-classification", "digits")]
 

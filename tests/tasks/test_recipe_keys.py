@@ -128,7 +128,7 @@ def test_what_is_not_read_is_refused(
     expected = refused.keys() & task.recipe_type.model_fields.keys()
     assert unread - filled_in - {"backbone_lr"} == expected - filled_in - unset
     assert ("backbone_lr" in unread) != has_backbone
-    assert options == set(kind.model_fields)
+    assert {f"model.{option}" for option in {*kind.model_fields} - options} <= refused.keys()
 
 
 def test_every_family_of_models_is_among_the_cases() -> None:
@@ -167,7 +167,10 @@ def test_a_key_that_is_not_read_is_named(
 def test_a_subword_model_does_not_read_the_keys_of_words() -> None:
     recipe = spec_of("text-classification").recipe_type(epochs=1)
     facts = MODELS.entry("transformers-encoder").facts
-    assert {"min_count", "lowercase", "vectors", "freeze_vectors"} <= recipe.unread(facts).keys()
+    unread = {"min_count", "lowercase", "vectors", "freeze_vectors", "model.head_dropout"}
+    assert unread <= recipe.unread(facts).keys()
+    for model in ({"pooling": "mean"}, {"pairs": "siamese"}):
+        assert "model.head_dropout" not in recipe.model_copy(update={"model": model}).unread(facts)
     assert not {"min_count", "lowercase", "vectors"} & recipe.unread(MODELS.entry("bert-tiny").facts).keys()
 
 

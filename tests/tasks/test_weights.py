@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -72,16 +72,78 @@ def test_a_pre_trained_encoder_trains_on_every_task(tmp_path: Path, folder: Path
     assert 0 <= result["metrics"]["test/accuracy"] <= 100
 
 
-def test_the_weights_are_those_of_the_folder(folder: Path) -> None:
+@pytest.mark.parametrize(("task", "kind"), [
+    ("text-classification", "SequenceClassification"),
+    ("textual-entailment", "SequenceClassification"),
+    ("sequence-labelling", "TokenClassification"),
+])  # fmt: skip
+def test_a_fine_tuned_checkpoint_is_loaded_whole(folder: Path, tmp_path: Path, task: str, kind: str) -> None:
+    import transformers
+
+    classes = len(set_up(make(task, folder)).classes)
+    torch.manual_seed(2)
+    plain: Any = getattr(transformers, f"BertFor{kind}").from_pretrained(folder, num_labels=classes).eval()
+    plain.save_pretrained(tmp_path)
+    transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(tmp_path)
+    trained = set_up(make(task, tmp_path))
+    batch = trained.batch("test", range(5))
+    scores = cast(Any, trained).logits(trained.build_model().eval(), batch if isinstance(batch, dict) else batch[0])
+    assert not any("random weights" in note for note in trained.notes)
+    if task == "sequence-labelling":
+        inputs, first = {"input_ids": batch["tokens"]}, batch["first"]
+    elif task == "textual-entailment":
+        inputs, first = {"input_ids": batch[0][0], **batch[0][1]}, None
+        assert inputs["token_type_ids"].any()
+    else:
+        inputs, first = {"input_ids": batch[0]}, None
+    expected = plain(attention_mask=(inputs["input_ids"] != 0).long(), **inputs).logits
+    if first is not None:
+        expected = torch.stack([row[places] for row, places in zip(expected, first, strict=True)])
+    torch.testing.assert_close(scores, expected)
+
+
+def test_parameters_that_a_checkpoint_lacks_are_named(folder: Path) -> None:
+    task = set_up(make("text-classification", folder))
+    task.build_model()
+    assert task.notes[-1] == "random weights, as the checkpoint has none: classifier.bias, classifier.weight"
+
+
+def test_a_pair_is_one_input_as_the_tokenizer_joins_it(folder: Path) -> None:
+    task: Any = set_up(make("textual-entailment", folder, {"max_length": 12}))
+    premise, hypothesis = "where is the man who runs ?", "a man runs ."
+    whole = task.tokenizer.tokenizer(premise, hypothesis, truncation="longest_first", max_length=12)
+    ids, shortened = task.tokenizer.encode_pair(premise, hypothesis, 12)
+    assert shortened
+    assert ids == {name: whole[name] for name in ("input_ids", "token_type_ids")}
+    assert any("pairs truncated to max_length=12" in note for note in task.notes)
+    (tokens, features), labels = task.batch("train", [3, 5])
+    assert tokens.shape == features["token_type_ids"].shape == (2, tokens.shape[1])
+    assert len(labels) == 2
+    siamese: Any = set_up(make("textual-entailment", folder, {"model.pairs": "siamese"}))
+    tokens, _ = siamese.batch("train", [3, 5])
+    assert tokens.shape[:2] == (2, 2)
+    assert siamese.logits(siamese.build_model(), tokens).shape == (2, 3)
+
+
+def test_a_head_of_ours_pools_the_vectors_of_the_encoder(folder: Path) -> None:
     from transformers import BertModel
 
-    task = set_up(make("text-classification", folder))
+    task = set_up(make("textual-entailment", folder, {"model.pooling": "mean"}))
     model: Any = task.build_model().eval()
     plain = BertModel.from_pretrained(folder).eval()
-    tokens, _ = task.batch("test", range(5))
-    expected = plain(input_ids=tokens, attention_mask=(tokens != 0).long()).last_hidden_state
-    hidden, real = model.encoder(tokens)
-    torch.testing.assert_close(hidden[real], expected[real])
+    (tokens, features), _ = task.batch("test", range(5))
+    mask = (tokens != 0).long()
+    hidden = plain(input_ids=tokens, attention_mask=mask, **features).last_hidden_state
+    mean = (hidden * mask[..., None]).sum(dim=1) / mask.sum(dim=1, keepdim=True)
+    torch.testing.assert_close(model(tokens, features), model.classifier(mean))
+
+
+def test_one_option_sets_every_dropout_of_a_checkpoint(folder: Path) -> None:
+    model = set_up(make("text-classification", folder, {"model.dropout": 0.25})).build_model()
+    rates = {module.p for module in model.modules() if isinstance(module, torch.nn.Dropout)}
+    config: Any = cast(Any, model).model.config
+    assert rates == {0.25}
+    assert (config.hidden_dropout_prob, config.attention_probs_dropout_prob) == (0.25, 0.25)
 
 
 @pytest.mark.slow

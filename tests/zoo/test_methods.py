@@ -10,8 +10,8 @@ from tests.zoo import timm_models, transformers_models
 from tests.zoo.checking import METHODS, check_each
 
 TIMM = (
-    "cait_xxs24_224", "caformer_s18", "convit_tiny", "cpubone_nano", "crossvit_tiny_240", "davit_tiny",
-    "deit_tiny_patch16_224", "efficientformer_l1", "efficientformerv2_s0", "efficientvit_m0",
+    "beit_base_patch16_224", "cait_xxs24_224", "caformer_s18", "convit_tiny", "cpubone_nano", "crossvit_tiny_240",
+    "davit_tiny", "deit_tiny_patch16_224", "efficientformer_l1", "efficientformerv2_s0", "efficientvit_m0",
     "eva02_tiny_patch14_224", "fastvit_mci0", "gcvit_xxtiny", "haloregnetz_b", "hiera_tiny_224", "hieradet_small",
     "iformer_t",
     "levit_128s", "lowformer_b0", "mobilevit_xxs", "mvitv2_tiny", "nest_tiny_jx", "nextvit_small", "pit_xs_224",

@@ -8,9 +8,9 @@ import warnings
 import zlib
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,11 +48,16 @@ class FileImages:
     names: NDArray[np.bytes_]
 
     @classmethod
-    def from_names(cls, folder: Path, names: Sequence[str]) -> FileImages:
+    def from_names(cls, folder: Path, names: Sequence[str]) -> Self:
         """Return the images with those file names."""
+        return cls.of(folder, np.array([os.fsencode(name) for name in names], dtype=np.bytes_))
+
+    @classmethod
+    def of(cls, folder: Path, names: NDArray[np.bytes_], **more: Any) -> Self:
+        """Return the images with those encoded file names; `more` are the other fields of a subclass."""
         # Pillow warns of odd metadata, which no pixel depends on, and of large sizes, which `__getitem__` checks.
         warnings.filterwarnings("ignore", module=r"PIL\.")
-        return cls(folder, np.array([os.fsencode(name) for name in names], dtype=np.bytes_))
+        return cls(folder, names, **more)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -60,6 +65,10 @@ class FileImages:
     def path(self, index: int) -> Path:
         """Return the file of an image."""
         return self.folder / os.fsdecode(bytes(self.names[index]))
+
+    def open(self, index: int) -> IO[bytes]:
+        """Open the file of an image."""
+        return open_regular(self.path(index))
 
     def __getitem__(self, index: int) -> Pixels:
         """Return an image, (H, W, 3) uint8.
@@ -76,12 +85,13 @@ class FileImages:
         path = self.path(index)
         try:
             # Only the decoders that the published sets need: fewer are a smaller attack surface.
-            with open_regular(path) as file, Image.open(file, formats=("JPEG", "PNG")) as image:
+            with self.open(index) as file, Image.open(file, formats=("JPEG", "PNG")) as image:
                 if image.width * image.height > MAX_PIXELS:
                     raise Image.DecompressionBombError
                 return _rgb(image)
         except UnidentifiedImageError:
-            raise InputError(f"{path}: the image {_unidentified(path)}") from None
+            with self.open(index) as file:
+                raise InputError(f"{path}: the image {_unidentified(file.read(8))}") from None
         except FileNotFoundError:
             raise InputError(f"{path}: image not found") from None
         except Image.DecompressionBombError:
@@ -92,9 +102,9 @@ class FileImages:
             message = " ".join(str(error).split()) or type(error).__name__
             raise InputError(f"{path}: the image is damaged: {message}") from None
 
-    def take(self, rows: Rows) -> FileImages:
+    def take(self, rows: Rows) -> Self:
         """Return the images with those numbers, in that order."""
-        return FileImages(self.folder, self.names[rows])
+        return replace(self, names=self.names[rows])
 
 
 def displayed_size(path: Path, pixels: Pixels) -> tuple[int, int]:
@@ -111,9 +121,7 @@ def displayed_size(path: Path, pixels: Pixels) -> tuple[int, int]:
     return width, height
 
 
-def _unidentified(path: Path) -> str:
-    with path.open("rb") as file:
-        start = file.read(8)
+def _unidentified(start: bytes) -> str:
     if not start:
         return "is empty"
     is_header = start.startswith((b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"))

@@ -7,6 +7,7 @@ val/val_annotations.txt. Images are JPEG or PNG files; other files are skipped a
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +15,9 @@ import numpy as np
 from dropbench.harness.errors import InputError, check_text
 from dropbench.tasks.data.classification import ImageClassificationData, ImageSplit
 from dropbench.tasks.data.images.image_arrays import SUFFIXES, FileImages
+from dropbench.tasks.data.images.image_index import SPLITS, ImageIndex, ImageList, read_indexed
 from dropbench.tasks.data.lines import read_lines
 from dropbench.tasks.data.locate import Source
-from dropbench.tasks.data.splits import three_splits
 
 ANNOTATIONS = "val_annotations.txt"
 
@@ -29,6 +30,16 @@ def read(source: Source) -> ImageClassificationData:
     Raises:
         InputError: a class is missing in a split or has no images.
     """
+    folders = dict(zip(SPLITS, source.files, strict=True))
+
+    def images(listed: ImageList, split: str) -> FileImages:
+        return FileImages.of(folders[split], listed.names)
+
+    return read_indexed(source, lambda: list_images(source), images, [f"test is {folders['test'].name}"])
+
+
+def list_images(source: Source) -> ImageIndex:
+    """List the images of both folders; raise as `read`."""
     train_folder, test_folder = source.files
     skipped: list[Path] = []
     classes = class_names(train_folder, skipped)
@@ -47,12 +58,8 @@ def read(source: Source) -> ImageClassificationData:
                 f"'{differences[0]}' is in {folder_with_it.name} only: expected the same classes in both"
             )
         test = class_folders(test_folder, classes, skipped)
-    splits, note = three_splits({"train": train, "test": test}, whole="train", seed=source.split_seed)
-    notes = [note, f"test is {test_folder.name}"]
-    if skipped:
-        first = skipped[0].relative_to(source.folder)
-        notes.append(f"skipped, not images ({', '.join(SUFFIXES)}): {len(skipped)}, the first is {first}")
-    return ImageClassificationData(source.name, classes, *splits, tuple(notes))
+    first = str(skipped[0].relative_to(source.folder)) if skipped else ""
+    return ImageIndex(classes, train, test, (len(skipped), first))
 
 
 def class_names(folder: Path, skipped: list[Path]) -> tuple[str, ...]:
@@ -71,7 +78,7 @@ def class_names(folder: Path, skipped: list[Path]) -> tuple[str, ...]:
     return names
 
 
-def class_folders(folder: Path, classes: tuple[str, ...], skipped: list[Path]) -> ImageSplit:
+def class_folders(folder: Path, classes: tuple[str, ...], skipped: list[Path]) -> ImageList:
     """Return the images of the class folders that are there, and append other files to `skipped`."""
     names: list[str] = []
     labels: list[int] = []
@@ -89,10 +96,10 @@ def class_folders(folder: Path, classes: tuple[str, ...], skipped: list[Path]) -
         names.extend(f"{subfolder}/{image}" for image in images)
         labels.extend([label] * len(images))
         skipped += not_images
-    return ImageSplit(FileImages.from_names(folder, names), np.array(labels, np.int64))
+    return image_list(names, labels)
 
 
-def annotated_images(folder: Path, classes: tuple[str, ...], skipped: list[Path]) -> ImageSplit:
+def annotated_images(folder: Path, classes: tuple[str, ...], skipped: list[Path]) -> ImageList:
     """Read val_annotations.txt: one line per image with file name, class, and a box, which is ignored, between tabs."""
     path = folder / ANNOTATIONS
     label_of_class = {name: label for label, name in enumerate(classes)}
@@ -110,8 +117,18 @@ def annotated_images(folder: Path, classes: tuple[str, ...], skipped: list[Path]
         labels[name] = label_of_class[class_name]
     if unlabeled := [name for name in images if name not in labels]:
         raise InputError(f"{path}: {len(labels)} lines for {len(images)} images: no class for '{unlabeled[0]}'")
-    names = [f"images/{name}" for name in labels]
-    return ImageSplit(FileImages.from_names(folder, names), np.array([*labels.values()], np.int64))
+    return image_list([f"images/{name}" for name in labels], [*labels.values()])
+
+
+def file_split(folder: Path, listed: ImageList) -> ImageSplit:
+    """Return the images of a list, in files below a folder."""
+    return ImageSplit(FileImages.of(folder, listed.names), listed.labels)
+
+
+def image_list(names: Sequence[str], labels: Sequence[int]) -> ImageList:
+    """Return the list of files with those names and labels."""
+    encoded = np.array([os.fsencode(name) for name in names], np.bytes_)
+    return ImageList(encoded, np.array(labels, np.int64), np.empty((0, 3), np.int64))
 
 
 def _image_names(folder: Path, skipped: list[Path]) -> list[str]:

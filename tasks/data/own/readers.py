@@ -17,25 +17,30 @@ from dropbench.harness.errors import InputError, check_text, count_of
 from dropbench.harness.files import read_bytes
 from dropbench.harness.trials.task import Split
 from dropbench.tasks.data.card import CARD, Card, describe
-from dropbench.tasks.data.classification import ImageClassificationData, TextClassificationData, TextSplit
+from dropbench.tasks.data.classification import ImageClassificationData
 from dropbench.tasks.data.dataset import DATASETS
 from dropbench.tasks.data.detection.annotations import AnnotatedSplit
 from dropbench.tasks.data.detection.coco import BoxedImage, DetectionData, read_annotations
-from dropbench.tasks.data.images.image_folder import ANNOTATIONS, annotated_images, class_folders, class_names
+from dropbench.tasks.data.images.image_folder import (
+    ANNOTATIONS,
+    annotated_images,
+    class_folders,
+    class_names,
+    file_split,
+)
 from dropbench.tasks.data.lines import single_spaces, stream_lines
 from dropbench.tasks.data.locate import Source
 from dropbench.tasks.data.read import Data
 from dropbench.tasks.data.splits import SPLITS, overlap_notes, three_splits
 from dropbench.tasks.data.text.conll import read_columns
 from dropbench.tasks.data.text.labeled_text import csv_rows
-from dropbench.tasks.data.text.snli import PairData, PairSplit, Row, json_rows
+from dropbench.tasks.data.text.scored import ScoredData, ScoredSplit, finite_number
+from dropbench.tasks.data.text.snli import TABLES, Row, json_rows
 from dropbench.tasks.data.text.tagged import TaggedData, tagged_data
 from dropbench.tasks.data.translation.parallel import PairFiles, ParallelText
 
 FILES = "splits as in the files"
 WHOLE, NUMBER = re.compile(r"[+-]?\d{1,999}"), re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
-TABLES: dict[int, Any] = {1: (TextClassificationData, TextSplit), 2: (PairData, PairSplit)}
-"""Number of columns of text → types of the data and of a split."""
 
 
 def _open(source: Source) -> tuple[Card, dict[Split, list[Path]]]:
@@ -56,7 +61,7 @@ def _value(path: Path, line: int, row: Mapping[str, Any], name: str) -> str:
     if name not in row:
         hint = f"among {', '.join(row)[:200]}: name the columns, and a csv's separator, in {CARD}"
         raise InputError(f"{path}:{line}: no column '{name}' {hint}")
-    if not isinstance(value := row[name], str | int) or isinstance(value, bool):
+    if not isinstance(value := row[name], str | int | float) or isinstance(value, bool):
         given = json.dumps(value)[:40]
         raise InputError(f"{path}:{line}: {name} is {given}: expected text or a whole number")
     check_text(str(value), f"{path}:{line}: {name}")
@@ -68,7 +73,7 @@ def _classes(path: Path, label: str, names: set[str]) -> tuple[str, ...]:
     words = sorted(names - {""})
     fractions = [name for name in words if not WHOLE.fullmatch(name)]
     if fractions and all(NUMBER.fullmatch(name) for name in words):
-        expected = f"expected text or whole numbers; or list the classes by `classes` in {CARD}"
+        expected = f"for regression, name the column by `score` in {CARD}; or list the classes by `classes`"
         raise InputError(f"{path}: {label} is a number such as {fractions[0][:40]}: {expected}")
     whole = sorted(filter(WHOLE.fullmatch, words), key=int)
     return (*whole, *(name for name in words if name not in {*whole}))
@@ -76,12 +81,14 @@ def _classes(path: Path, label: str, names: set[str]) -> tuple[str, ...]:
 
 def _read_table(rows_of: Callable[[Path, Card], Iterator[Row]], source: Source) -> Data:
     card, files = _open(source)
-    data_type, split_type = TABLES[len(card.text)]
-    names, label = [*card.text, card.label, *filter(None, [card.group])], len(card.text)
+    names, label = [*card.text, card.score or card.label, *filter(None, [card.group])], len(card.text)
     tables = {
         split: [(line, [_value(path, line, row, name) for name in names]) for line, row in rows_of(path, card) if row]
         for split, [path] in files.items()
     }
+    if card.score:
+        return _scored(source, card, files, tables)
+    data_type, split_type = TABLES[len(card.text)]
     classes = card.classes or _classes(files["train"][0], card.label, {values[label] for _, values in tables["train"]})
     numbers = {name: number for number, name in enumerate(classes)}
     given, groups, notes = dict[Split, Any](), dict[Split, Sequence[str]](), list[str]()
@@ -103,6 +110,24 @@ def _read_table(rows_of: Callable[[Path, Card], Iterator[Row]], source: Source) 
     splits, split_note = three_splits(given, card.percent, groups, "your files", source.split_seed)
     duplicates = overlap_notes(zip(*list(vars(rows).values())[:label], strict=True) for rows in splits)
     return cast(Data, data_type(source.name, classes, *splits, (split_note or FILES, *notes, *duplicates)))
+
+
+def _scored(source: Source, card: Card, files: Mapping[Split, list[Path]], tables: Mapping[Split, Any]) -> ScoredData:
+    """Return texts or pairs with scores; as `_read_table`, which leaves them to this."""
+    given, groups, notes, number = dict[Split, Any](), dict[Split, Sequence[str]](), list[str](), len(card.text)
+    for split, table in tables.items():
+        path = files[split][0]
+        kept = [(line, values) for line, values in table if all(values[:number])]
+        if not kept:
+            raise InputError(f"{path}: no rows with text: expected one at least")
+        if left_out := len(table) - len(kept):
+            notes.append(f"{count_of(left_out, 'row')} of {path.name} without text left out")
+        scores = [finite_number(values[number], f"{path}:{line}: {card.score}") for line, values in kept]
+        given[split] = ScoredSplit(tuple(tuple(values[:number]) for _, values in kept), np.array(scores))
+        groups |= {split: [values[-1] for _, values in kept]} if card.group else {}
+    (train, dev, test), split_note = three_splits(given, card.percent, groups, "your files", source.split_seed)
+    duplicates = overlap_notes(rows.texts for rows in (train, dev, test))
+    return ScoredData(source.name, (), train, dev, test, (split_note or FILES, *notes, *duplicates))
 
 
 read_csv = partial(_read_table, _csv)
@@ -166,7 +191,7 @@ def read_image_folder(source: Source) -> ImageClassificationData:
                 f"{folders[split][0]}: class '{min(unknown)}' is in the folder or in {where}, but not in both"
             )
     given = {
-        split: (annotated_images if split in annotated else class_folders)(folder, classes, skipped)
+        split: file_split(folder, (annotated_images if split in annotated else class_folders)(folder, classes, skipped))
         for split, [folder] in folders.items()
     }
     splits, notes = _split_images(card, given, source.split_seed)

@@ -99,6 +99,30 @@ def snli(dataset: Dataset, part: int, random: np.random.RandomState) -> Iterator
         yield f"{json.dumps(row)}\n"
 
 
+@file_per_part(0, 1)
+def scored_pairs(dataset: Dataset, part: int, random: np.random.RandomState) -> Iterator[str]:
+    """Write tables of pairs with a score from 0 to 5: the share of the words of the first text that the second has."""
+    yield "\t".join(("index", *dataset.texts, dataset.label)) + "\n"
+    words = list(invented_words(PAIR_WORDS))
+    for number in range(PAIRS[part]):
+        first = [str(word) for word in random.choice(words, 8, replace=False)]
+        kept = random.randint(9)
+        others = [word for word in words if word not in first]
+        second = [*first[:kept], *(str(word) for word in random.choice(others, 8 - kept, replace=False))]
+        yield f"{number}\t{' '.join(first)} .\t{' '.join(random.permutation(second))} .\t{5 * kept / 8:.3f}\n"
+
+
+@file_per_part(0, 1)
+def judged_sentences(dataset: Dataset, part: int, random: np.random.RandomState) -> Iterator[str]:
+    """Write tables of sentences in the layout of CoLA: most of those with class 0 have a word that others lack."""
+    words = list(invented_words(PAIR_WORDS + DENYING))
+    for number in range(PAIRS[part]):
+        sentence = [str(word) for word in random.choice(words[DENYING:], random.randint(4, 9), replace=False)]
+        if (wrong := random.random_sample() < 0.4) and random.random_sample() < 0.9:
+            sentence.append(str(random.choice(words[:DENYING])))
+        yield f"s{number}\t{0 if wrong else 1}\t{'*' if wrong else ''}\t{' '.join(sentence)}.\n"
+
+
 def _rows(dataset: Dataset, part: int, random: np.random.RandomState) -> Iterator[tuple[int, str]]:
     """Yield shuffled labels and texts; some words of a text indicate its class."""
     words = list(invented_words(WORDS_PER_CLASS * dataset.classes + COMMON_WORDS))

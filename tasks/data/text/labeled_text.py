@@ -126,5 +126,7 @@ read_one_file = partial(_read, read_label_text, ("train",))
 """Read a set of `label text` in one file, split into 80 % train, 10 % dev, 10 % test."""
 read_train_test = partial(_read, read_label_text, ("train", "test"))
 """Read a set of `label text` with a published test file; dev is 10 % of the train file."""
+read_three_files = partial(_read, read_label_text, SPLITS)
+"""Read three files of `label text`; the splits are the published ones."""
 read_rated_reviews = partial(_read, read_reviews, SPLITS)
 """Read three files of rated reviews; the splits are the published ones."""

@@ -20,7 +20,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dropbench.harness.errors import InputError, check_text, count_of
-from dropbench.tasks.data.classification import ClassificationData, LabeledSplit, Labels
+from dropbench.tasks.data.classification import (
+    ClassificationData,
+    LabeledSplit,
+    Labels,
+    TextClassificationData,
+    TextSplit,
+)
 from dropbench.tasks.data.dataset import Unit
 from dropbench.tasks.data.lines import single_spaces, stream_lines
 from dropbench.tasks.data.locate import Source
@@ -47,6 +53,10 @@ class PairData(ClassificationData[PairSplit]):
     kind: ClassVar[str] = "textual-entailment"
 
     left_out: Mapping[Unit, Mapping[str, int]] = field(default_factory=dict)
+
+
+TABLES: dict[int, Any] = {1: (TextClassificationData, TextSplit), 2: (PairData, PairSplit)}
+"""Number of columns of text → types of the data and of a split."""
 
 
 def _read(rows_of: Callable[[Path], Iterator[Row]], source: Source) -> PairData:

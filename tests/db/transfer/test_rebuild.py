@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tests.db.conftest import Call, Done
 
 URL = "sqlite:///dropbench.db"
-SEEDS, FAST = 200, 15
+SEEDS, FAST = 100, 17
 """Damages, and the distance of those of the fast tests: odd, so that they spoil the schema, rows and bytes."""
 VALUES = (
     "NULL", "'bogus'", "''", "x'ff00'", "-1", "0", "1", "99.5", "9e999", "'{'", "'[]'", "char(0)", "zeroblob(9)",

@@ -25,7 +25,7 @@ State = dict[str, Any]
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Trial]:
     """A run with checkpoints at steps 10 and 12, which selected the weights of step 9."""
     runs, trial = tmp_path_factory.mktemp("stopped"), make(average_last=2)
-    for calls in (10, 2):
+    for calls in (15, 2):  # the evaluation after step 9 takes five looks
         with pytest.raises(Interrupted):
             run(runs, trial, after(calls))
     return runs, trial

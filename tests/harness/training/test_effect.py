@@ -71,11 +71,13 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
         REGULARIZERS.add(name, kind)
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.1])
 @pytest.mark.parametrize(
-    ("regularizer", "name"),
-    [("idle", "idle"), ("restored", "restored"), ("dropkey + idle", "idle"), ("idle:over=late@0.5", "idle")],
-)
+    ("regularizer", "name", "dropout"),
+    [
+        ("idle", "idle", 0.0), ("restored", "restored", 0.1), ("dropkey + idle", "idle", 0.1),
+        ("idle:over=late@0.5", "idle", 0.1),
+    ],
+)  # fmt: skip
 def test_a_regularizer_without_effect_is_an_error(tmp_path: Path, regularizer: str, name: str, dropout: float) -> None:
     trial = make_trial(regularizer, **{**SMALL, "model.dropout": dropout})
     with pytest.raises(InputError, match=f"regularizer {name}: it changes neither the loss nor the gradients"):

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import nn
+import torch.distributed as dist
+from torch import Tensor, nn
 
 from dropbench.harness.errors import Interrupted
 from dropbench.harness.predictions.recorder import Recorder
@@ -199,3 +200,35 @@ def test_a_fault_in_the_predictions_of_one_rank_leaves_the_metrics(tmp_path: Pat
     lost = [note for note in results[0]["notes"] if "no predictions for" in note]
     assert [note.partition(" are kept")[0] for note in lost] == ["no predictions for dev", "no predictions for test"]
     assert not any(predictions_path(directory.path, split).exists() for split in FINAL_SPLITS)
+
+
+def reductions(directory: RunDirectory) -> list[list[int]]:
+    """Train; return the sizes of the tensors that each step reduces by itself, DistributedDataParallel's apart."""
+    steps, step, reduce = list[list[int]](), Trainer.step, dist.all_reduce
+
+    def noted_step(self: Trainer, batch: Any) -> Any:
+        steps.append([])
+        loss = step(self, batch)
+        steps.append([])
+        return loss
+
+    def noted_reduce(tensor: Tensor, *arguments: Any, **options: Any) -> Any:
+        if steps:
+            steps[-1].append(tensor.numel())
+        return reduce(tensor, *arguments, **options)
+
+    Trainer.step, dist.all_reduce = noted_step, noted_reduce  # type: ignore[method-assign]
+    run_trial(directory, settings_of(directory))
+    return steps
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("regularizer", ["none", "layerdrop:ratio=0.5"])
+def test_a_step_waits_for_one_sum_and_reduces_gradients_at_once(tmp_path: Path, regularizer: str) -> None:
+    """Requests to stop are summed with the loss terms; the parameters without a gradient, with the gradients."""
+    trial = make_trial(regularizer, steps=4, evaluate_every=4, **VISION)
+    for steps in run_ranks(2, reductions, RunDirectory.create(tmp_path, trial)):
+        in_steps, between = steps[::2], steps[1:-1:2]
+        assert [len(sizes) for sizes in in_steps] == [1 if regularizer == "none" else 2] * 4
+        assert all(sizes[0] == 3 and all(size > 1000 for size in sizes[1:]) for sizes in in_steps)
+        assert all(sizes == [1] for sizes in between), "the loss that is logged"

@@ -68,8 +68,13 @@ run_trial(directory, Settings(runs=directory.path.parent, device="cpu", threads=
 
 
 @pytest.mark.parametrize("regularizer", REGULARIZERS)
-def test_a_run_resumes_bit_for_bit_after_sigkill(tmp_path: Path, regularizer: str) -> None:
-    trial = small(regularizer)
+def test_a_run_resumes_bit_for_bit(tmp_path: Path, regularizer: str) -> None:
+    assert_resumes(tmp_path, small(regularizer), stops=[5])
+
+
+@pytest.mark.slow
+def test_a_run_resumes_bit_for_bit_after_sigkill(tmp_path: Path) -> None:
+    trial = small(COMPOSITION)
     result = run(tmp_path / "whole", trial)
     directory = RunDirectory.create(tmp_path / "killed", trial)
     command = [sys.executable, "-c", KILLED, str(directory.path)]

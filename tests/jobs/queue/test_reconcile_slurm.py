@@ -111,7 +111,7 @@ def test_status_explains_why_trials_wait_that_were_killed(queue: Store, place: W
 def test_an_error_that_a_follower_reported_ends_the_trial(
     queue: Store, place: Workplace, programs: Programs, end: str
 ) -> None:
-    """Whether rank 0 was killed, or noticed the loss before the report reached its node."""
+    """Rank 0 may be killed, or notice the loss before the report has reached its node."""
     done = submit(queue, place)
     folder = place.runs / ".submitit" / done.submission
     errors: list[BaseException] = [InputError("x.jpg: damaged"), MemoryError()]

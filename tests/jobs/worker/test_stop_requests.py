@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dropbench.harness.runs.run_directory import CANCELLED, RunDirectory
-from dropbench.jobs.worker.stop_requests import STOP_FILE
+from dropbench.jobs.worker.stop_requests import STOP_FILE, StopRequests
 from tests.jobs.worker.training import Work, run_when_training, states
 from tests.jobs.workplace import Tiny, Workplace
 from tests.patience import wait
@@ -74,3 +76,43 @@ def test_the_stop_file_ends_the_worker_and_cancelling_only_the_trial(place: Work
     assert place.attempts()[trials[0].id][0]["cause"] == "cancelled by the user"
     work(trials[2:])()
     assert states(place)[trials[2].id] == [], "nothing starts while the stop file exists"
+
+
+def test_a_worker_of_a_cluster_looks_once_in_five_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Signals are seen at once. Of processes that train together, one looks."""
+    clock, looks = [0.0], list[str]()
+    monkeypatch.setattr("dropbench.jobs.worker.stop_requests.time.monotonic", lambda: clock[0])
+
+    def looked(method: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def look(self: Any) -> Any:
+            looks.append(method.__name__)
+            return method(self)
+
+        return look
+
+    monkeypatch.setattr(RunDirectory, "cancelled", looked(RunDirectory.cancelled))
+    monkeypatch.setattr(Path, "exists", looked(Path.exists))
+
+    def train(requests: StopRequests, seconds: float) -> bool:
+        """Return whether a step of a twentieth of a second would be the last within this time."""
+        end = clock[0] + seconds
+        stopped = False
+        while clock[0] < end and not stopped:
+            clock[0] += 0.05
+            stopped = requests()
+        return stopped
+
+    with StopRequests(tmp_path, local=False) as leader:
+        leader.watch(RunDirectory(tmp_path))
+        assert not train(leader, 1000)
+        assert 2 <= len(looks) <= 0.2 * 1000 + 2
+        (tmp_path / STOP_FILE).touch()
+        assert train(leader, 10.1)
+    (tmp_path / STOP_FILE).unlink()
+    with StopRequests(tmp_path, local=False, looks=False) as follower:
+        follower.watch(RunDirectory(tmp_path))
+        looks.clear()
+        assert not train(follower, 1000)
+        assert not looks
+        os.kill(os.getpid(), signal.SIGUSR2)
+        assert follower(), "without another second"

@@ -60,7 +60,8 @@ def test_published_numbers_are_those_of_dropattention() -> None:
     for table, sets in TABLES.items():
         published = {name: [one for one in DATASETS.get(name).published if one.where == table] for name in sets}
         assert {name: {one.split: one.count for one in entries} for name, entries in published.items()} == sets
-    assert len({DATASETS.get(name).folder for name in ALL}) == len(ALL)
+    places = {(DATASETS.get(name).folder, DATASETS.get(name).layouts[0].files) for name in ALL}
+    assert len(places) == len(ALL)
 
 
 def test_a_misspelt_name_is_answered_with_the_nearest() -> None:

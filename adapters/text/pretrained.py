@@ -1,0 +1,222 @@
+"""Pre-trained transformers models for text tasks, with their tokenizers and the library's own heads."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import torch
+import transformers
+from torch import Tensor, nn
+from transformers.utils import logging
+
+from dropbench.adapters.text.options import PretrainedOptions
+from dropbench.adapters.text.text_encoders import HEADS, Head
+from dropbench.adapters.text.transformers_text import TransformersEncoder
+from dropbench.harness.errors import InputError
+from dropbench.harness.validation import model_options
+
+T = TypeVar("T")
+POSITIONS_AFTER_PADDING = frozenset({"roberta", "xlm-roberta", "camembert", "xlm-roberta-xl", "mpnet", "longformer"})
+LIBRARY_HEADS = {
+    "text": transformers.AutoModelForSequenceClassification,
+    "pair": transformers.AutoModelForSequenceClassification,
+    "words": transformers.AutoModelForTokenClassification,
+    "choice": transformers.AutoModelForMultipleChoice,
+    "span": transformers.AutoModelForQuestionAnswering,
+}
+"""The library's models with a head for the unit that is labeled."""
+DROPOUT = re.compile(r"dropout|pdrop")
+"""In the names of dropout rates of the library's configurations."""
+
+
+class Subwords:
+    """The tokenizer of a pre-trained model; see `dropbench.tasks.text.tokenizer.Tokenizer`."""
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            tokenizer: Any = transformers.AutoTokenizer.from_pretrained(
+                folder, local_files_only=True, trust_remote_code=False
+            )
+        except (OSError, ValueError, KeyError) as error:
+            raise InputError(f"weights {folder}: no tokenizer: {_first_line(error)}") from None
+        if tokenizer.pad_token_id is None:
+            tokenizer.pad_token = tokenizer.eos_token  # decoders have none; their texts do not contain the end token
+        if not tokenizer.is_fast or tokenizer.pad_token_id is None:
+            raise InputError(f"weights {folder}: expected a tokenizer.json that has a padding or an end token")
+        self.tokenizer = tokenizer
+        self.padding: int = tokenizer.pad_token_id
+        unknown = (tokenizer.mask_token_id, tokenizer.unk_token_id, self.padding)
+        self.unknown: int = next(token for token in unknown if token is not None)
+        self.size = len(tokenizer)
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of a text with the model's special tokens."""
+        return cast(list[int], self.tokenizer(text, verbose=False)["input_ids"])
+
+    def encode_pair(self, first: str, second: str, max_length: int) -> tuple[dict[str, list[int]], bool]:
+        """Encode two texts as one input, with the model's separators and, if it has them, the types of tokens.
+
+        The longer text loses tokens until `max_length` are left, as in the library's examples for GLUE.
+
+        Returns:
+            ``input_ids``, maybe ``token_type_ids``, and whether the pair was truncated.
+        """
+        whole = self.tokenizer(first, second, verbose=False, return_attention_mask=False)
+        if len(whole["input_ids"]) <= max_length:
+            return dict(whole), False
+        options = {"truncation": "longest_first", "max_length": max_length, "return_attention_mask": False}
+        return dict(self.tokenizer(first, second, **options)), True
+
+    def encode_words(self, words: Sequence[str]) -> tuple[list[int], list[int] | None]:
+        """Return the ids of a sentence, and the position of each word's first token (0 for a word without tokens)."""
+        encoding = self.tokenizer(list(words), is_split_into_words=True, verbose=False)
+        first: dict[int, int] = {}
+        for position, word in enumerate(encoding.word_ids()):
+            if word is not None:
+                first.setdefault(word, position)
+        return encoding["input_ids"], [first.get(word, 0) for word in range(len(words))]
+
+    def tokenize(self, text: str | Sequence[str]) -> list[str]:
+        """Return the tokens of a text or a sentence, special tokens included."""
+        ids = self.encode(text) if isinstance(text, str) else self.encode_words(text)[0]
+        return cast(list[str], self.tokenizer.convert_ids_to_tokens(ids))
+
+    def truncate(self, tokens: list[T], max_length: int) -> list[T]:
+        """Return at most `max_length` tokens, and keep the last one (the model's end token)."""
+        return tokens if len(tokens) <= max_length else [*tokens[: max_length - 1], tokens[-1]]
+
+
+class LibraryModel(nn.Module):
+    """A transformers model with the library's head, called as the models of `text_encoders` are.
+
+    Attributes:
+        model: the model of the library.
+        new: names of the parameters that its checkpoint does not have, which begin with random weights.
+    """
+
+    def __init__(self, model: nn.Module, padding: int, new: Sequence[str] = ()) -> None:
+        super().__init__()
+        self.model, self.padding, self.new = model, padding, tuple(new)
+
+    def forward(
+        self, tokens: Tensor, features: Mapping[str, Tensor] | None = None, first: Tensor | None = None
+    ) -> Tensor:
+        """Score texts, words, choices or spans.
+
+        Args:
+            tokens: token ids (B, T); for multiple choice (B, C, T).
+            features: further inputs of the model by name, such as ``token_type_ids``, of the same shape.
+            first: for tagging, the position of each word's first token (B, W).
+
+        Returns:
+            Logits (B, classes); (B, W, classes) of words; (B, C) of choices; (B, T, 2) of first and last tokens.
+        """
+        mask = (tokens != self.padding).long()
+        output = self.model(input_ids=tokens, attention_mask=mask, **(features or {}))
+        if "start_logits" in output:
+            return torch.stack([output.start_logits, output.end_logits], dim=-1)
+        logits: Tensor = output.logits
+        return logits if first is None else logits.gather(1, first[..., None].expand(-1, -1, logits.shape[-1]))
+
+
+def build_pretrained(
+    name: str,
+    options: Mapping[str, Any],
+    *,
+    vocabulary: int,
+    max_length: int,
+    classes: int,
+    head: str = "text",
+    features: Mapping[str, int] = {},
+    weights: Path | None = None,
+) -> nn.Module:
+    """Build a model with the weights of a folder written by `save_pretrained`, its head included if it has that.
+
+    Args:
+        name: the registered name.
+        options: fields of `PretrainedOptions`.
+        vocabulary: ignored, since the folder determines the number of token ids.
+        max_length: maximum number of tokens.
+        classes: number of outputs of the head.
+        head: a key of `LIBRARY_HEADS`.
+        features: must be empty, because tokens of these models are not words.
+        weights: the folder.
+
+    Raises:
+        InputError: the folder is missing or does not fit.
+    """
+    checked = model_options(PretrainedOptions, name, options)
+    if weights is None:
+        raise InputError(
+            f"model {name}: expected `--weights FOLDER` with config.json, tokenizer.json and model.safetensors"
+        )
+    if features:
+        raise InputError(f"model {name}: features={','.join(features)}: its tokens are not words: expected none")
+    own_head = checked.own_head(head)
+    try:
+        config = transformers.AutoConfig.from_pretrained(weights, local_files_only=True, trust_remote_code=False)
+        if config.is_encoder_decoder:
+            raise InputError(f"weights {weights}: {config.model_type} is an encoder-decoder: expected an encoder")
+        if config.pad_token_id is None:
+            config.pad_token_id = Subwords(weights).padding
+        if checked.dropout is not None:
+            rates = (key for key, value in config.to_dict().items() if DROPOUT.search(key) and isinstance(value, float))
+            config.update(dict.fromkeys(rates, checked.dropout))
+        if not own_head:
+            config.num_labels = classes
+        model, new = _load(weights, config, transformers.AutoModel if own_head else LIBRARY_HEADS[head])
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(f"weights {weights}: {_first_line(error)}") from None
+    padding = config.pad_token_id
+    # Families whose positions start after the padding id (such as RoBERTa) have fewer usable ones.
+    positions = getattr(config, "max_position_embeddings", None) or max_length
+    positions -= padding + 1 if config.model_type in POSITIONS_AFTER_PADDING else 0
+    if max_length > positions:
+        raise InputError(f"model {name}: max_length={max_length}: {weights} has {positions} positions")
+    if not own_head:
+        return LibraryModel(model, padding, new)
+    if getattr(model, "pooler", None) is not None:
+        model.pooler = None
+    one_text = "text" if head == "pair" and checked.pairs == "joint" else head
+    if one_text not in HEADS:
+        raise InputError(f"model {name}: pooling={checked.pooling}: only for labels of texts, pairs and words")
+    options_of_head = Head(checked.pooling or "first", checked.head_dropout)
+    return HEADS[one_text](TransformersEncoder(model, {}, padding), classes, options_of_head)
+
+
+def _load(weights: Path, config: Any, kind: Any) -> tuple[Any, list[str]]:
+    """Return a model with the weights of a folder, and the names of its parameters that are not there or do not fit."""
+    if torch.get_default_device().type == "meta":
+        return kind.from_config(config), []
+    with _silenced():  # a note says which weights are new
+        model, info = kind.from_pretrained(
+            weights, local_files_only=True, trust_remote_code=False, config=config, ignore_mismatched_sizes=True,
+            output_loading_info=True,
+        )  # fmt: skip
+    body = model.base_model_prefix + "."
+    mismatched = sorted(str(key[0]) for key in info["mismatched_keys"])
+    if wrong := [key for key in mismatched if key.startswith(body)]:
+        raise ValueError(f"{wrong[0]} has another shape than config.json says")
+    return model, sorted({*info["missing_keys"], *mismatched})
+
+
+@contextlib.contextmanager
+def _silenced() -> Iterator[None]:
+    """Keep transformers from printing its loading bar and its report."""
+    verbosity, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bar:
+            logging.enable_progress_bar()
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__

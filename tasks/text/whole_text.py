@@ -1,0 +1,175 @@
+"""Base classes of the tasks with one target per text or pair of texts."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Any, ClassVar, cast
+
+import torch
+from torch import Tensor, nn
+
+from dropbench.harness.errors import InputError
+from dropbench.harness.predictions.schema import content_id
+from dropbench.harness.trials.metric import Metric
+from dropbench.harness.trials.task import Split
+from dropbench.tasks.classifier import ACCURACY, Classifier
+from dropbench.tasks.data.read import Data
+from dropbench.tasks.text.base import TextTask
+from dropbench.tasks.text.features import WordFeatures, mask_features, pad_features
+from dropbench.tasks.text.tokenizer import PairTokenizer, WordTokenizer, split_words
+
+
+class WholeTextTask(TextTask):
+    """A task with one target per text or per pair of texts.
+
+    Class attributes:
+        data_type: type of the data.
+
+    Attributes, after `setup`:
+        labels: by split, the targets (N,): numbers of classes, or scores.
+    """
+
+    data_type: ClassVar[type[Data]]
+    labels: dict[str, Tensor]
+
+    @abstractmethod
+    def texts_of(self, rows: Any) -> Sequence[Sequence[str]]:
+        """Return the texts of a split: one sequence of N, or two for pairs."""
+
+    @abstractmethod
+    def targets_of(self, rows: Any) -> Tensor:
+        """Return the targets of a split (N,)."""
+
+    def target_text(self, target: Any) -> str:
+        """Return a target as text, for ids."""
+        return str(target)
+
+    def setup(self) -> None:
+        """Read the texts, build the vocabulary, and encode the texts."""
+        data: Any = self.read_data(self.data_type)
+        train = self.texts_of(data.train)
+        self.tokenizer = self.make_tokenizer(map(split_words, chain(*train)))
+        names = self.recipe.features or ()
+        self.pairs = len(train) > 1
+        joint = self.pairs and self.joins_pairs()
+        self.word_features = WordFeatures(names, [split_words(text) for text in chain(*train)] if names else [])
+        self.features: dict[str, list[tuple[dict[str, Tensor], ...]]] = {}
+        self.tokens: dict[str, list[tuple[Tensor, ...]]] = {}
+        self.content_ids: dict[str, list[str]] = {}
+        max_length = self.recipe.max_length
+        self.labels = {name: self.targets_of(split) for name, split in data.splits().items()}
+        for split, rows in data.splits().items():
+            texts = self.texts_of(rows)
+            if split != "train":  # the texts do not stay in memory
+                samples = zip(*texts, self.labels[split].tolist(), strict=True)
+                self.content_ids[split] = [content_id(*some, self.target_text(target)) for *some, target in samples]
+            if joint:
+                self.join_pairs(split, zip(*texts, strict=True))
+                continue
+            encoded = [list(map(self.tokenizer.encode, some)) for some in texts]
+            lengths = [*map(len, chain.from_iterable(encoded))]
+            truncated = sum(length > max_length for length in lengths)
+            if truncated:
+                self.notes.append(
+                    f"{split}: {truncated:,} of {len(lengths):,} texts truncated to max_length={max_length}"
+                )
+            self.tokens[split] = [tuple(map(self.truncate, some)) for some in zip(*encoded, strict=True)]
+            if self.recipe.features:
+                self.features[split] = list(zip(*(map(self.text_features, some) for some in texts), strict=True))
+        self.lengths = {split: [max(map(len, texts)) for texts in samples] for split, samples in self.tokens.items()}
+        self.check_window()
+
+    def joins_pairs(self) -> bool:
+        """Return whether both texts of a pair are one input, as the tokenizer of a pre-trained model joins them."""
+        return not isinstance(self.tokenizer, WordTokenizer) and self.recipe.model.get("pairs") != "siamese"
+
+    def join_pairs(self, split: str, pairs: Iterable[tuple[Any, ...]]) -> None:
+        """Encode each pair of a split as one input, with the further inputs of the model as features."""
+        tokenizer, max_length = cast(PairTokenizer, self.tokenizer), self.recipe.max_length
+        encoded = [tokenizer.encode_pair(first, second, max_length) for first, second in pairs]
+        if truncated := sum(shortened for _, shortened in encoded):
+            self.notes.append(f"{split}: {truncated:,} of {len(encoded):,} pairs truncated to max_length={max_length}")
+        inputs = [{name: torch.tensor(ids) for name, ids in pair.items()} for pair, _ in encoded]
+        self.tokens[split] = [(pair.pop("input_ids"),) for pair in inputs]
+        if any(inputs):
+            self.features[split] = [(pair,) for pair in inputs]
+
+    def text_features(self, text: str) -> dict[str, Tensor]:
+        """Return the ids of the features of the words of a text, at least one and at most `max_length`."""
+        return self.word_features.encode(self.tokenizer.truncate(split_words(text) or [""], self.recipe.max_length))
+
+    def model_sizes(self) -> dict[str, Any]:
+        sizes = {**super().model_sizes(), "head": "pair" if self.pairs else "text"}
+        return {**sizes, **({"features": self.word_features.sizes} if self.recipe.features else {})}
+
+    def example_id(self, split: Split, index: int) -> str | None:
+        """Return an id by the texts and the target of a sample; None on train."""
+        return self.content_ids[split][index] if split in self.content_ids else None
+
+    def batch(self, split: Split, indices: Sequence[int]) -> tuple[Any, Tensor]:
+        """Return inputs and targets (B,).
+
+        The inputs are padded token ids, (B, T), or (B, 2, T) for pairs whose texts are encoded each by itself. With
+        features they are a tuple of those and the padded ids by feature.
+        """
+        tokens = self.pad(split, [text for index in indices for text in self.tokens[split][index]])
+        labels = self.labels[split][list(indices)]
+        texts = len(tokens) // len(labels)
+        if split not in self.features:
+            return by_text(tokens, texts), labels
+        features = pad_features([text for index in indices for text in self.features[split][index]])
+        return (by_text(tokens, texts), {name: by_text(ids, texts) for name, ids in features.items()}), labels
+
+    def num_loss_terms(self, batch: tuple[Any, Tensor]) -> float:
+        """Return the number of samples."""
+        return len(batch[1])
+
+    def logits(self, model: nn.Module, inputs: Any) -> Tensor:
+        """Return logits (B, classes)."""
+        return cast(Tensor, model(*inputs) if isinstance(inputs, (tuple, list)) else model(inputs))
+
+    def mask_tokens(self, batch: tuple[Any, Tensor], share: float, generator: torch.Generator) -> tuple[Any, Tensor]:
+        inputs, labels = batch
+        if isinstance(inputs, Tensor):
+            return self.pad_words(inputs, share, generator), labels
+        tokens = self.pad_words(inputs[0], share, generator)
+        return (tokens, mask_features(inputs[1], tokens == self.tokenizer.padding)), labels
+
+
+class LabeledTextTask(WholeTextTask, Classifier):
+    """A task with one label per text or per pair of texts.
+
+    Class attributes:
+        fields: fields of a split that hold the texts of a sample.
+    """
+
+    fields: ClassVar[tuple[str, ...]]
+
+    def setup(self) -> None:
+        """See `WholeTextTask.setup`; raises InputError for a metric that the data set cannot have."""
+        super().setup()
+        self.class_metrics = tuple(name for name in self.data_metrics if name != ACCURACY.name)
+        if "f1" in self.class_metrics and len(self.classes) != 2:
+            data = f"data '{self.trial.data.name}' have {len(self.classes)}"
+            raise InputError(f"metrics: f1 is of one class among two, and {data}: use f1-macro")
+
+    @property
+    def selection_metric(self) -> Metric:
+        """The first metric of the data set, or else accuracy."""
+        return next(metric for metric in self.metrics if metric.name in self.data_metrics[:1] or not self.data_metrics)
+
+    def texts_of(self, rows: Any) -> Sequence[Sequence[str]]:
+        return [getattr(rows, field) for field in self.fields]
+
+    def targets_of(self, rows: Any) -> Tensor:
+        return torch.as_tensor(rows.labels)
+
+    def target_text(self, target: int) -> str:
+        return self.classes[target]
+
+
+def by_text(ids: Tensor, texts: int) -> Tensor:
+    """Separate the texts of each sample: (B * texts, …) → (B, texts, …). Return those of one text as they are."""
+    return ids.unflatten(0, (-1, texts)) if texts > 1 else ids
