@@ -142,9 +142,10 @@ def averaged_weights(folder: Path, steps: Sequence[int], weights: dict[str, Any]
     return mean
 
 
-def discard(folder: Path) -> None:
-    """Delete the training states of a trial that succeeded; its selected weights stay for analyses."""
-    for path in (*_newest_first(folder), *folder.glob("part-*.pt"), folder / EVALUATION):
+def discard(folder: Path, selected: int) -> None:
+    """Delete the training states of a trial that succeeded; the weights of the selected step stay for analyses."""
+    weights = (path for path in folder.glob("weights-*.pt") if path != weights_path(folder, selected))
+    for path in (*_newest_first(folder), *folder.glob("part-*.pt"), *weights, folder / EVALUATION):
         path.unlink(missing_ok=True)
 
 

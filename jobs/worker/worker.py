@@ -221,7 +221,7 @@ class Worker:
                 return group.size == 1 and not slots.is_disk_error(error, directory.path)
             else:
                 attempt.finish("succeeded")
-                _discard_training_states(directory)
+                _discard_training_states(directory, result)
         return True
 
 
@@ -258,10 +258,10 @@ def _train(directory: RunDirectory, settings: Settings, stop: Callable[[], bool]
     return run_trial(directory, settings, stop)
 
 
-def _discard_training_states(directory: RunDirectory) -> None:
+def _discard_training_states(directory: RunDirectory, result: dict[str, Any]) -> None:
     from dropbench.harness.training import checkpoint
 
-    checkpoint.discard(directory.path / "checkpoint")
+    checkpoint.discard(directory.path / "checkpoint", result["selected_step"])
 
 
 @contextlib.contextmanager

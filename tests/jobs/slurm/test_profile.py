@@ -138,6 +138,7 @@ def test_the_sbatch_script_of_a_dry_run(place: Workplace, programs: Programs) ->
     for option in ("gpus-per-node=a100:8", "reservation='the lab'\"'\"'s'", "exclusive", "nice=100"):
         assert f"#SBATCH --{option}" in other
     (command,) = (line for line in other if line.startswith("srun "))
+    assert " --kill-on-bad-exit=1 " in command
     assert (
         " '--container-image=/shared/drop bench.sqsh' --container-writable apptainer exec --nv dropbench.sif" in command
     )

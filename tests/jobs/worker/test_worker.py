@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from dropbench.harness.errors import Interrupted
 from dropbench.harness.runs.run_directory import CANCELLED, RunDirectory
+from dropbench.harness.training.engine import run_trial
 from dropbench.harness.trials.plugins import keep_plugins
 from dropbench.harness.trials.task import TASKS
 from dropbench.harness.trials.trial import Trial
@@ -17,6 +20,7 @@ from dropbench.jobs.worker.retry import MAX_SPLITS
 from tests.harness.attention.attention_case import needs_triton
 from tests.jobs.worker.training import Work, run_when_training, states
 from tests.jobs.workplace import Tiny, Workplace
+from tests.training import after
 
 
 def test_every_trial_of_the_list_is_run(place: Workplace, work: Work, tiny: Tiny) -> None:
@@ -34,6 +38,17 @@ def test_every_trial_of_the_list_is_run(place: Workplace, work: Work, tiny: Tiny
     assert handlers == [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)]
     work(trials, "s2")()
     assert states(place) == {trial.id: ["succeeded"] for trial in trials}, "finished trials are not run again"
+
+
+def test_only_the_selected_weights_of_a_finished_trial_are_kept(place: Workplace, work: Work, tiny: Tiny) -> None:
+    """Not those that the checkpoint before the last had selected, which are as large."""
+    (trial,) = tiny(overrides={"average_last": 1, "evaluate_every": 4, "steps": 8})
+    directory = RunDirectory.create(place.runs, trial)
+    with pytest.raises(Interrupted):
+        run_trial(directory, replace(place.settings, device="cpu", threads=1), after(5))
+    work([trial])()
+    assert directory.succeeded()
+    assert [file.name for file in (directory.path / "checkpoint").iterdir()] == ["weights-000000008.pt"]
 
 
 def test_a_kind_of_trial_that_was_not_run_yet_comes_before_the_next_of_another(
