@@ -25,14 +25,12 @@ COMPILED := adapters db dropbench harness jobs tasks
 # The tests of three SLURM clusters mostly wait for them, beside those that compute.
 PROCESSES = $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 3)))
 
-.PHONY: help setup bench test test-fast test-all test-every chaos zoo docs results check lint types format hooks \
-	lock clean
+.PHONY: help setup bench test test-fast test-all chaos zoo docs results check lint types format hooks lock clean
 
 help:
 	@echo "make bench    set up, run the suite quickstart and print its table: two minutes"
 	@echo "make test     set up, check, and run all tests except the slow ones: five minutes"
 	@echo "make test-all run the slow tests: SLURM, PostgreSQL, browser, LaTeX, all combinations: twelve minutes"
-	@echo "make test-every  run all of these at once, as .ci/run does: while some wait, others compute"
 	@echo "make chaos    run 200 trials on a private SLURM under random faults for 10 minutes"
 	@echo "make zoo      regularize every model of timm and transformers and write docs/generated/models.md: ten minutes"
 	@echo "make docs     build the documentation site in site/"
@@ -56,9 +54,6 @@ test-fast: setup
 
 test-all: setup
 	$(BIN)/python -m pytest -m slow --numprocesses $(PROCESSES) --durations=25
-
-test-every: setup
-	$(BIN)/python -m pytest --numprocesses $(PROCESSES) --durations=25
 
 chaos: setup
 	$(BIN)/python -m tests.cluster.chaos $(CHAOS)

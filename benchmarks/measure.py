@@ -47,21 +47,24 @@ def compare(
     limit: float | None,
     rounds: int,
     detail: Mapping[str, Any] | None = None,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> Measurement:
     """Call both alternately, once to warm up and then `rounds` times."""
-    mine, theirs = interleave((ours, peer), rounds)
+    mine, theirs = interleave((ours, peer), rounds, clock)
     return measurement(name, mine, against, theirs, limit=limit, detail=detail)
 
 
-def interleave(calls: Sequence[Callable[[], object]], rounds: int) -> list[list[float]]:
+def interleave(
+    calls: Sequence[Callable[[], object]], rounds: int, clock: Callable[[], float] = time.perf_counter
+) -> list[list[float]]:
     """Call all alternately, once to warm up and then `rounds` times; return the seconds of each."""
     times: list[list[float]] = [[] for _ in calls]
     for turn in range(rounds + 1):
         for kept, call in zip(times, calls, strict=True):
-            start = time.perf_counter()
+            start = clock()
             call()
             if turn:
-                kept.append(time.perf_counter() - start)
+                kept.append(clock() - start)
     return times
 
 

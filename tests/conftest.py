@@ -6,6 +6,7 @@ import atexit
 import gc
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,17 @@ def pytest_make_parametrize_id(val: object) -> str | None:
     then collect tests of different names.
     """
     return f"{len(val)}-bytes" if isinstance(val, bytes) else None
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Use one cache for all modules that ask for it, in all processes: a data set is generated and tokenized once."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+        yield
 
 
 LONGEST = ("tests/cluster/", "tests/jobs/", "tests/docs/", "tests/test_quickstart.py", "tests/benchmarks/", "tests/db/")

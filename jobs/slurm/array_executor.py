@@ -49,8 +49,6 @@ class ArrayExecutor(submitit.SlurmExecutor):
                 "setup": [*parameters.get("setup", []), rename],
                 "job_name": name,
                 "exclude": exclude or None,
-                # When one process of a job dies, the others would wait for it until a timeout of NCCL.
-                "srun_args": ["--kill-on-bad-exit=1", *parameters.get("srun_args", [])],
                 "additional_parameters": {**profile.sbatch, "kill-on-invalid-dep": "yes", **dependency},
             }
         )

@@ -91,18 +91,19 @@ class Profile(BaseModel):
     def to_submitit(self) -> dict[str, Any]:
         """Return the parameters of Submitit's SlurmExecutor."""
         exports = [f"export {name}={shlex.quote(value)}" for name, value in self.environment.items()]
+        options = [f"--{option}" if value is True else f"--{option}={value}" for option, value in self.srun.items()]
+        cpus = self.cpus * self.trials_at_a_time
         parameters = {
             **self.model_dump(include={"time", "nodes", "partition", "account", "qos", "constraint"}),
             "ntasks_per_node": self.tasks,
-            "cpus_per_task": self.cpus * self.trials_at_a_time,
+            "cpus_per_task": cpus,
             "gpus_per_node": f"{self.gpu_type}:{self.gpus}" if self.gpu_type else self.gpus or None,
             "mem": f"{self.memory * 1024:.0f}MB" if self.memory else None,
             "signal_delay_s": self.signal_delay,
             "setup": [*exports, *self.setup] or None,
-            "srun_args": [
-                f"--{option}" if value is True else f"--{option}={value}" for option, value in self.srun.items()
-            ]
-            or None,
+            # When one process of a job dies, the others would wait for it until a timeout of NCCL. Since SLURM 22.05,
+            # srun does not take the cores per process from the job, but binds each process to one.
+            "srun_args": ["--kill-on-bad-exit=1", f"--cpus-per-task={cpus}", *options],
         }
         return {key: value for key, value in parameters.items() if value is not None}
 

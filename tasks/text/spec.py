@@ -79,6 +79,13 @@ class PairRecipe(TextRecipe):
     of_pairs: ClassVar[bool] = True
 
 
+class ScoringRecipe(PairRecipe):
+    """Hyper-parameters of text regression."""
+
+    def unread(self, model: Mapping[str, Any]) -> dict[str, str]:
+        return {**super().unread(model), "label_smoothing": "the task has no such loss"}
+
+
 class TaggingRecipe(TextRecipe):
     """Hyper-parameters of sequence labeling."""
 
@@ -141,7 +148,7 @@ class TextRegressionSpec(TextSpec):
 
     name: ClassVar[str] = "text-regression"
     head: ClassVar[str] = "text"
-    recipe_type: ClassVar[type[Recipe]] = PairRecipe
+    recipe_type: ClassVar[type[Recipe]] = ScoringRecipe
     metrics: ClassVar[tuple[Metric, ...]] = CORRELATIONS
 
 

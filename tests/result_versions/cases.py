@@ -38,7 +38,11 @@ SMALL: Mapping[str, tuple[str, dict[str, Any]]] = {
 }  # fmt: skip
 """For a model of each family: its data set, and the overrides that make it small."""
 LANGUAGE = {"context": 16, "vocabulary": 300, "evaluation_batches": 4}
-DATA = {"sequence-labelling": "conll2000-synthetic", "textual-entailment": "snli-synthetic"}
+DATA = {
+    "sequence-labelling": "conll2000-synthetic",
+    "textual-entailment": "snli-synthetic",
+    "text-regression": "sts-b-synthetic",
+}
 """The data sets of tasks that the model's own in `SMALL` are not for."""
 MODEL_OF = {"learned-dropout": "learned-dropout-lm", "token-dropout": "text-transformer"}
 """The models of regularizers that do not act on a ViT."""

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from dropbench.harness.regularizers.drop import UnitDrop
 from tests.result_versions import cases, numbers
 
+pytestmark = pytest.mark.usefixtures("cache")
 SLOW = [item for item in cases.items() if cases.request(item).model in cases.SLOW]
 EVERY = [pytest.param(item, marks=pytest.mark.slow) if item in SLOW else item for item in cases.items()]
 DROPKEY = "regularizer dropkey"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        yield
 
 
 @pytest.mark.parametrize("item", EVERY)

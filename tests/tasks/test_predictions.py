@@ -20,6 +20,7 @@ from tests.tasks.making import DETR, LANGUAGE_MODEL, METRO, task_of, trial_of
 from tests.tasks.prediction_metrics import SCORERS, Run
 from tests.training import run as run_trial
 
+pytestmark = pytest.mark.usefixtures("cache")
 TEXT = {"model.layers": 1, "model.dim": 16, "model.heads": 2, "batch_size": 16, "max_length": 20}
 SMALL: dict[str, tuple[str, dict[str, Any]]] = {
     "image-classification": (
@@ -70,13 +71,6 @@ def train(runs: Path, task: str, data: str) -> Run:
     trial = trial_of(task, data, model, overrides, regularizer="dropkey", params={"ratio": 0.2})
     result = run_trial(runs, trial)
     return Run(task_of(Task, trial), RunDirectory(runs / trial.id), result["metrics"])
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        yield
 
 
 @pytest.mark.parametrize(("task", "data"), data_sets())

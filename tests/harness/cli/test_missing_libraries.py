@@ -15,15 +15,16 @@ from tests.paths import ROOT
 
 PROGRAM = """
 import sys
-sys.modules[sys.argv[1]] = None
+sys.modules |= dict.fromkeys(sys.argv[1].split(","))
 import dropbench
 from dropbench.harness.cli.main import run
 for command in sys.argv[2:]:
     print(command, run(command.split()), file=sys.stderr)
 """
-"""Blocks the library of the first argument, and runs the others as commands."""
+"""Blocks the libraries of the first argument, and runs the others as commands."""
 DETECTION = "run --task object-detection --data coco-synthetic --model detr --preset mini"
 TRANSLATION = "run --task translation --data multi30k-synthetic --model transformer-wmt-en-de --preset mini"
+LABELLING = "run --task sequence-labelling --data wnut17-synthetic --model text-transformer --preset mini"
 MMDET = f"`pip install 'dropbench[detection]'` and `{NO_DEPS['detection']}`"
 FAIRSEQ = f"`pip install 'dropbench[translation]'` and `{NO_DEPS['translation']}`"
 QUICKSTART = "enqueue quickstart --seeds 1 --set steps=2"
@@ -31,39 +32,34 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 slow = pytest.mark.slow
 
 
+@slow
 @pytest.mark.parametrize(
-    ("library", "command", "message"),
+    "refused",
     [
-        ("submitit", "run quickstart", "this command needs submitit: `pip install dropbench`"),
-        pytest.param(
-            "timm",
-            "run quickstart",
-            "task 'image-classification' needs timm: `pip install dropbench`",
-            marks=slow,
-        ),
-        pytest.param("mmdet", DETECTION, f"task 'object-detection' needs mmdet: {MMDET}", marks=slow),
-        pytest.param("sacrebleu", TRANSLATION, f"task 'translation' needs sacrebleu: {FAIRSEQ}", marks=slow),
-        pytest.param(
-            "seqeval",
-            "run --task sequence-labelling --data wnut17-synthetic --model text-transformer --preset mini",
-            "task 'sequence-labelling' needs seqeval: `pip install dropbench`",
-            marks=slow,
-        ),
+        {"submitit": ("run quickstart", "this command needs submitit: `pip install dropbench`")},
+        {"timm": ("run quickstart", "task 'image-classification' needs timm: `pip install dropbench`")},
+        {
+            "mmdet": (DETECTION, f"task 'object-detection' needs mmdet: {MMDET}"),
+            "sacrebleu": (TRANSLATION, f"task 'translation' needs sacrebleu: {FAIRSEQ}"),
+            "seqeval": (LABELLING, "task 'sequence-labelling' needs seqeval: `pip install dropbench`"),
+        },
     ],
+    ids=",".join,
 )
 def test_a_missing_library_is_one_line_before_anything_is_queued(
-    library: str, command: str, message: str, tmp_path: Path
+    refused: dict[str, tuple[str, str]], tmp_path: Path
 ) -> None:
-    blocked = library == "timm"
+    blocked = "timm" in refused
     works = ["list models", "--help", "status --json" if blocked else QUICKSTART]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "DROPBENCH_DATA": str(tmp_path)}
     environment |= {"DROPBENCH_RUNS": str(tmp_path), "DROPBENCH_DB": f"sqlite:///{tmp_path}/trials.db"}
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, library, command, *works],
+        [sys.executable, "-c", PROGRAM, ",".join(refused), *(command for command, _ in refused.values()), *works],
         capture_output=True, text=True, check=True, env=environment, cwd=tmp_path,
     )  # fmt: skip
     lines = done.stderr.splitlines()
-    assert lines[:2] == [f"dropbench: {message}", f"{command} 2"]
+    expected = [line for command, message in refused.values() for line in (f"dropbench: {message}", f"{command} 2")]
+    assert lines[: len(expected)] == expected
     assert [f"{line} 0" for line in works] == [line for line in lines if line.removesuffix(" 0") in works]
     nothing_queued = '"queued": 0,' if blocked else "Added 4 trials (0 already present). 4 queued;"
     assert nothing_queued in done.stdout

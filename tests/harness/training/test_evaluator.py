@@ -75,7 +75,7 @@ def test_an_evaluation_goes_on_after_the_batches_that_are_evaluated(tmp_path: Pa
     assert curve(tmp_path / "parts", trial) == curve(tmp_path / "whole", trial)
     assert files_of(tmp_path / "parts", trial) == files_of(tmp_path / "whole", trial)
     folder = tmp_path / "parts" / trial.id / "checkpoint"
-    checkpoint.discard(folder)
+    checkpoint.discard(folder, selected=0)
     assert not (folder / checkpoint.EVALUATION).exists()
 
 

@@ -210,7 +210,8 @@ def test_a_profile_without_gpus_does_not_take_trials_for_a_gpu(
 
 def test_commands_import_no_heavy_library(place: Workplace) -> None:
     heavy = "{'torch', 'submitit', 'sqlalchemy', 'pydantic'}"
-    code = "import sys, dropbench.jobs.cli.run_commands, dropbench.jobs.cli.queue_commands;"
+    commands = ("run_commands", "submit_command", "queue_commands", "check_commands")
+    code = f"import sys, {', '.join(f'dropbench.jobs.cli.{name}' for name in commands)};"
     code += f"print(sorted({heavy} & set(sys.modules)))"
     done = place.call(program=["-c", code])
     assert done.stdout == "[]\n", done.stderr

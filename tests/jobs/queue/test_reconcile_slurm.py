@@ -33,6 +33,13 @@ def squeue(rest: str, submission: str, elements: int = 1) -> str:
     return f"echo '{lines}'"
 
 
+def test_jobs_that_the_qos_holds_are_reported(queue: Store, place: Workplace, programs: Programs) -> None:
+    done = submit(queue, place)
+    programs(squeue=squeue("PENDING||N/A|QOSMaxJobsPerUserLimit", done.submission, 4))
+    shown = render(read_status(queue, place.settings))
+    assert "4 jobs waiting in SLURM (QOSMaxJobsPerUserLimit): a limit of your QOS or account: it starts when" in shown
+
+
 def test_trials_whose_job_never_started_are_not_inspected(queue: Store, place: Workplace, programs: Programs) -> None:
     """They are submitted, whatever their run directories hold, until they are cancelled."""
     done = submit(queue, place, trials_per_job=2)

@@ -45,6 +45,7 @@ def test_the_parameters_of_a_profile(tmp_path: Path) -> None:
         "ntasks_per_node": 1,
         "cpus_per_task": 1,
         "signal_delay_s": 90,
+        "srun_args": ["--kill-on-bad-exit=1", "--cpus-per-task=1"],
     }
     quoted = Profile(environment={"TOKENS": "a b"}, setup=["module load cuda"])
     assert quoted.to_submitit()["setup"] == ["export TOKENS='a b'", "module load cuda"]

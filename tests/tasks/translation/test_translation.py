@@ -24,14 +24,8 @@ from tests.training import curve, run
 
 SIZE = {"encoder_layers": 1, "decoder_layers": 2, "dim": 32, "feedforward": 64, "dropout": 0.0}
 SMALL = {f"model.{name}": value for name, value in SIZE.items()}
+pytestmark = pytest.mark.usefixtures("cache")
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        yield
 
 
 def make(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +34,8 @@ SMALL: dict[str, Any] = {**SIZE, "pieces": 120, "max_tokens": 300, "warmup": 10,
 
 
 @pytest.fixture(scope="module")
-def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        yield Settings(runs=tmp_path_factory.mktemp("runs"), device="cpu", threads=1)
+def settings(tmp_path_factory: pytest.TempPathFactory, cache: None) -> Settings:
+    return Settings(runs=tmp_path_factory.mktemp("runs"), device="cpu", threads=1)
 
 
 @pytest.mark.slow

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import io
+import os
 import shutil
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import Dataset
 
 from dropbench.harness.settings import Settings
 from dropbench.harness.training.data_loading import StepBatches, prefetch
@@ -95,6 +98,33 @@ def test_workers_make_the_same_batches_from_shards(folders: Path, shards: Path) 
     for (ours, labels), (theirs, same) in zip(*batches, strict=True):
         assert torch.equal(ours, theirs)
         assert torch.equal(labels, same)
+
+
+class Memory(Dataset[Any]):
+    """Make a batch, and return how much memory the process has, in MiB."""
+
+    def __init__(self, batches: StepBatches) -> None:
+        self.batches = batches
+
+    def __getitem__(self, step: int) -> float:
+        self.batches[step]
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["folders", "shards"])
+def test_the_memory_of_a_worker_is_flat_over_twenty_epochs(name: str, request: pytest.FixtureRequest) -> None:
+    settings = Settings(device="cpu", folders={"imagenet": request.getfixturevalue(name)})
+    strong = {"randaugment": "rand-m9-mstd0.5-inc1", "erase": 0.25, "mixup": 0.8, "resized_crop": True}
+    overrides = {**strong, "image_size": 64, "batch_size": 10, "model.patch_size": 16}
+    trial = trial_of("image-classification", "imagenet", "vit-tiny", overrides, settings)
+    task = task_of(ImageClassification, trial, settings)
+    epoch = task.steps_per_epoch(10)
+    batches = Memory(StepBatches(task, seed=3))
+    used = list(prefetch(batches, range(20 * epoch), Settings(num_workers=1), torch.device("cpu")))
+    first, last = (sum(used[start : start + epoch]) / epoch for start in (4 * epoch, 19 * epoch))
+    assert last - first < 2.0
 
 
 @pytest.mark.parametrize("name", ["folders", "shards"])

@@ -78,7 +78,7 @@ def test_classes_are_numbers_by_value_then_words(source: WriteSource, labels: st
 def test_fractions_are_no_classes_unless_the_card_lists_them(source: WriteSource) -> None:
     table = csv("0.1 0.25 1 .5 1e-3 " * 10)
     with one_line(
-        r"a\.csv: label is a number such as \.5: for regression, name the column by `score` in card.yaml; or list the classes by"
+        r"a\.csv: label is a number such as \.5: for regression, name the column by `score` in card.yaml; or list the"
     ):
         check(source("csv", {"a.csv": table}))
     card = b"classes: ['0.1', '0.25', '1', '.5', '1e-3']"
