@@ -18,4 +18,5 @@ def test_no_trial_is_lost_or_doubled(tiny: Tiny, tmp_path: Path) -> None:
     assert report.kills > 0
     assert report.attempts["succeeded"] == 400
     assert report.attempts["lost"] == report.attempts.total() - 400 <= report.kills
+    assert report.look_up_rate <= 0.2
     assert "waiting in SLURM (QOSMaxJobsPerUserLimit): a limit of your QOS or account" in report.waits
