@@ -120,7 +120,7 @@ class Bare:
         """Do some more steps."""
         self.model.train()
         for step in islice(self.at, self.steps):
-            for part, _ in self.batches[step]:
+            for part, *_ in self.batches[step]:
                 loss = self.task.loss(self.model, part)
                 loss.backward()
             if self.task.recipe.clip_norm is not None:

@@ -74,7 +74,7 @@ class PlainLoop:
         for step in islice(self.at, self.steps):
             for group in self.optimizer.param_groups:
                 group["lr"] = learning_rate(self.task.recipe, step, 10_000)
-            ((part, _),) = self.batches[step]
+            ((part, *_),) = self.batches[step]
             self.task.loss(self.model, part).backward()
             if self.task.recipe.clip_norm is not None:
                 nn.utils.clip_grad_norm_(self.model.parameters(), self.task.recipe.clip_norm)
@@ -98,7 +98,7 @@ class TimmTraining(PlainLoop):
     def run(self) -> None:
         self.model.train()
         for step in islice(self.at, self.steps):
-            ((part, _),) = self.batches[step]
+            ((part, *_),) = self.batches[step]
             with torch.autocast("cpu", torch.bfloat16, enabled=self.task.recipe.amp == "bf16"):
                 loss = self.task.loss(self.model, part)
             loss.backward()
