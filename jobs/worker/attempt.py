@@ -102,7 +102,7 @@ class Attempt:
         if is_input_error:
             self.finish("failed", lines[0])
         else:
-            state = "out_of_memory" if _is_out_of_memory(error) else "failed"
+            state = "out_of_memory" if is_out_of_memory(error) else "failed"
             self.finish(state, _one_line(error), "\n".join(lines[-_MESSAGE_LINES:]))
 
 
@@ -224,12 +224,21 @@ def _encodable(text: str) -> str:
     return text.encode(errors="backslashreplace").decode()
 
 
-def _is_out_of_memory(error: BaseException) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an exception says that memory ran out, of this machine or of a GPU."""
     # If torch raised the error, torch is loaded; it need not be imported here.
     torch = sys.modules.get("torch")
     if isinstance(error, MemoryError) or (torch is not None and isinstance(error, torch.OutOfMemoryError)):
         return True
     return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+
+
+def is_connection_lost(error: BaseException) -> bool:
+    """Return whether torch reports that another process of the group has ended."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(error, torch.distributed.DistError):
+        return True
+    return isinstance(error, RuntimeError) and any(word in str(error) for word in ("gloo", "Connection closed by peer"))
 
 
 def _accelerator() -> tuple[str | None, int, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import importlib
 import os
 import sys
@@ -12,6 +13,7 @@ import traceback
 from collections.abc import Callable, Iterable
 from typing import NoReturn
 
+from dropbench.jobs.worker.attempt import is_out_of_memory
 from dropbench.jobs.worker.stop_requests import StopRequests
 
 _POLL_INTERVAL_S = 0.1
@@ -49,7 +51,8 @@ def run_and_exit(run: Callable[[], object]) -> NoReturn:
     try:
         run()
         code = 0
-    except BaseException:
+    except BaseException as error:
+        code = errno.ENOMEM if is_out_of_memory(error) else 1
         traceback.print_exc()
     finally:
         with contextlib.suppress(Exception):

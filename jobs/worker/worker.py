@@ -25,11 +25,12 @@ from dropbench.harness.settings import Settings
 from dropbench.harness.source import CodeChangedError, at_start, require_unchanged
 from dropbench.harness.variables import LAUNCHER, without_variables
 from dropbench.jobs.worker import retry, slots
-from dropbench.jobs.worker.attempt import Attempt, finalize_dead, open_log, remove_temp_files
+from dropbench.jobs.worker.attempt import Attempt, finalize_dead, is_connection_lost, open_log, remove_temp_files
 from dropbench.jobs.worker.forked import import_libraries, run_side_by_side
 from dropbench.jobs.worker.longest_first import LongestFirst
 from dropbench.jobs.worker.process_group import ProcessGroup, share_of_device, visible_devices
 from dropbench.jobs.worker.stop_requests import STARTED_SUFFIX, StopRequests
+from dropbench.jobs.worker.together import ProcessDiedError, run_together
 
 _POLL_INTERVAL_S = 1.0
 
@@ -50,6 +51,7 @@ class Worker:
         submitted_at: when it was submitted, ISO 8601.
         terminal: leave output on the terminal and exceptions to the caller, for a debugger.
         trials_at_a_time: trials that this job runs side by side, in a process each, which share its cores and GPUs.
+        processes: processes that a worker on this machine starts to train each trial together.
         kinds: for each run directory, the kind of trial, those of which take about equally long; empty: not known.
     """
 
@@ -62,6 +64,7 @@ class Worker:
     submitted_at: str | None = None
     terminal: bool = False
     trials_at_a_time: int = 1
+    processes: int = 1
     kinds: list[str] = field(default_factory=list)
 
     def __call__(self) -> None:
@@ -80,6 +83,9 @@ class Worker:
         job = _job_id()
         with without_variables(*LAUNCHER):  # inherited, they would let training wait for other processes
             in_job = self.executor == "slurm" and job is not None
+            if self.processes > 1:
+                self.run_together(settings, job)
+                return
             group = ProcessGroup.join(Path(self.folder), str(job), settings) if in_job else ProcessGroup()
             self.run_in_group(settings, group, job)
 
@@ -101,6 +107,18 @@ class Worker:
                 elif self.run_list(settings, stop_requests, group):
                     group.broadcast(None)  # otherwise the followers are in another collective call
         stop_requests.forward_signal(keyboard=self.terminal)
+
+    def run_together(self, settings: Settings, job: str | None) -> None:
+        """Run the list in processes that train each trial together, and record their end if one of them dies."""
+
+        def run(rank: int, port: int) -> None:
+            self.run_in_group(settings, ProcessGroup.on_this_machine(rank, self.processes, port, settings), job)
+
+        with StopRequests(Path(self.folder)) as stop_requests:
+            try:
+                run_together(run, self.processes, stop_requests)
+            except ProcessDiedError as error:
+                error.record([RunDirectory(Path(path)) for path in self.directories])
 
     def run_list(self, settings: Settings, stop_requests: StopRequests, group: ProcessGroup) -> bool:
         """Run the available trials one after the other. Return False if one has to be the last."""
@@ -184,7 +202,7 @@ class Worker:
                 executor=self.executor,
                 job_id=_job_id(),
                 submitted_at=self.submitted_at,
-                threads=settings.threads,
+                threads=settings.threads * self.processes,
             )
             settings = replace(settings, micro_batch_splits=attempt.record["micro_batch_splits"])
             stop_requests.watch(directory)
@@ -204,6 +222,9 @@ class Worker:
                     raise
                 return False
             except BaseException as error:  # a plug-in may raise anything
+                if group.size > 1 and is_connection_lost(error):
+                    attempt.finish("lost", "another process that trains the trial has ended")
+                    return False
                 if isinstance(error, KeyboardInterrupt) and stop_requests.signal is not None:
                     attempt.finish("interrupted", "Ctrl-C, without a checkpoint")
                     raise

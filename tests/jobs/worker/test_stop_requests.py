@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -79,10 +81,17 @@ def test_the_stop_file_ends_the_worker_and_cancelling_only_the_trial(place: Work
 def test_a_worker_of_a_cluster_looks_once_in_five_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Signals are seen at once. Of processes that train together, one looks."""
     clock, looks = [0.0], list[str]()
-    cancelled, exists = RunDirectory.cancelled, Path.exists
     monkeypatch.setattr("dropbench.jobs.worker.stop_requests.time.monotonic", lambda: clock[0])
-    monkeypatch.setattr(RunDirectory, "cancelled", lambda self: (looks.append("cancelled"), cancelled(self))[1])
-    monkeypatch.setattr(Path, "exists", lambda self: (looks.append("stop"), exists(self))[1])
+
+    def noted(look: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def counting(self: Any) -> Any:
+            looks.append(look.__name__)
+            return look(self)
+
+        return counting
+
+    monkeypatch.setattr(RunDirectory, "cancelled", noted(RunDirectory.cancelled))
+    monkeypatch.setattr(Path, "exists", noted(Path.exists))
 
     def train(requests: StopRequests, seconds: float) -> bool:
         """Return whether a step of a twentieth of a second would be the last within this time."""
