@@ -166,6 +166,11 @@ class EvaluationProgress:
         """Forget the evaluations."""
         self.calls = {}
 
+    def delete_unused(self) -> None:
+        """Delete the file if no evaluation has begun, so that a new checkpoint makes it useless."""
+        if not self.calls:
+            self.path.unlink(missing_ok=True)
+
     def next_call(self, generators: list[Tensor]) -> MappedBatches:
         """Return what the next call of `Task.map_batches` has done already; nothing if it drew on another device."""
         name, number = self._current

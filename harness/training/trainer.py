@@ -253,7 +253,6 @@ class Trainer(Evaluator):
         """Write a checkpoint of everything that the next step depends on."""
         state, weights = self.state, self.weights
         self.describe()
-        self.directory.check()
         self.mean_loss()  # raises if the run diverged, so that no valid checkpoint is overwritten
         weights.add_checkpoint(state)
         if self.accelerator.is_main_process:
@@ -268,6 +267,7 @@ class Trainer(Evaluator):
             }
             checkpoint.save(self.checkpoints, content)
             weights.delete_unused(state)
+            self.evaluations.delete_unused()
         self.saved_at = time.monotonic()
 
     def stateful_parts(self) -> dict[str, Any]:

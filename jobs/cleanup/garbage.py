@@ -77,7 +77,7 @@ def of_trial(directory: RunDirectory, state: TrialState, policy: RetentionPolicy
         ("half-written", file) for file in _files(directory.analyses, ".*", before=now(directory.path.parent) - DAY)
     )
     # Weights are deleted after training states, so that a worker can resume from any training state that is left.
-    states = [*_files(checkpoints, "step-*.pt"), *_files(checkpoints, "part-*.pt")]
+    states = [file for pattern in ("step-*.pt", "part-*.pt", "evaluation.pt") for file in _files(checkpoints, pattern)]
     weights = _files(checkpoints, "weights-*.pt")
     if done:
         yield from (("states", file) for file in policy.deletable(states))

@@ -20,7 +20,7 @@ from dropbench.harness.cli.completion import (
     completer,
     one_of,
 )
-from dropbench.harness.errors import InputError, unknown_name
+from dropbench.harness.errors import InputError, count_of, unknown_name
 from dropbench.harness.settings import BACKENDS, DEVICES, MAX_SEEDS, Settings
 from dropbench.tasks.completion import complete_data
 
@@ -159,6 +159,10 @@ class RunOptions:
             rich_help_panel=RUNTIME,
         ),
     ] = None
+    gpus_per_trial: Annotated[
+        int,
+        typer.Option(min=1, max=64, metavar="N", help="GPUs per trial, with a process each.", rich_help_panel=RUNTIME),
+    ] = 1
     checkpoint_seconds: Annotated[
         float,
         typer.Option(min=0, max=1e9, metavar="SECONDS", help="Time between two checkpoints.", rich_help_panel=RUNTIME),
@@ -186,7 +190,10 @@ class RunOptions:
         return settings
 
     def plan(self, executor: str, parallel: int | None, executors: Sequence[str]) -> Plan:
-        """Return the workers and the CPU threads of each; raise InputError for an executor that is none of `executors`.
+        """Return the workers, and the processes and CPU threads of each.
+
+        Raises InputError if the executor is none of `executors`, if it or the GPUs do not allow so many processes per
+        trial, or if torchrun started this process.
 
         The default number of threads does not depend on that of the workers: on a CPU, it changes the last digits. With
         GPUs it does, because threads only prepare the data.
@@ -196,13 +203,22 @@ class RunOptions:
 
         if executor not in executors:
             raise unknown_name("executor", executor, executors)
+        process_group.require_one_process()
         if executor == "slurm":
             if self.threads is not None:
                 raise InputError("--threads: not with --executor slurm: set `cpus` in the cluster profile")
             return Plan(executor, throttle=parallel)
         cores, gpus = len(os.sched_getaffinity(0)), len(process_group.visible_devices(self.device))
-        workers = parallel or gpus or max(1, cores // (self.threads or 1))
-        return Plan(executor, workers, self.threads or (max(1, cores // workers) if gpus else 1))
+        if (processes := self.gpus_per_trial) > 1:
+            option = f"--gpus-per-trial {processes}"
+            if executor == "debug":
+                raise InputError(f"{option}: not with --executor debug, which trains in this process")
+            if self.device != "cpu" and gpus < processes:
+                raise InputError(f"{option}: {count_of(gpus, 'GPU')} visible: use fewer, or `--device cpu`")
+        workers = gpus // processes if gpus else max(1, cores // (self.threads or 1) // processes)
+        workers = parallel if parallel and not (gpus and processes > 1) else min(parallel or workers, workers)
+        threads = self.threads or (max(1, cores // (workers * processes)) if gpus else 1)
+        return Plan(executor, workers, threads, processes)
 
     def requested(self, suite: str | None, settings: Settings) -> Requested:
         """Return the request of a suite, or of one configuration if no suite is named.

@@ -122,7 +122,7 @@ def _in_reference(requested: Requested, location: str) -> frozenset[str]:
     cls=GroupedCommand,
     epilog=examples("enqueue quickstart", "enqueue dropkey/table1 dropkey/table2 --preset paper --seeds 3"),
 )
-@with_run_options("device", "backend", "compile", "threads", "checkpoint_seconds")
+@with_run_options("device", "backend", "compile", "threads", "gpus_per_trial", "checkpoint_seconds")
 def enqueue(
     suites: Annotated[
         list[str] | None,

@@ -41,7 +41,8 @@ class Plan:
     Attributes:
         executor: local, debug or slurm.
         parallel: maximum number of local workers, counting those of other command lines.
-        threads: CPU threads per local worker; 0: torch's default.
+        threads: CPU threads per process of a local worker; 0: torch's default.
+        processes: processes of a local worker, which train each trial together.
         profile: the resources to request from a cluster.
         throttle: maximum number of an array's jobs that run at a time; None: no limit.
         max_array_size: maximum number of jobs per array; None: the cluster's limit.
@@ -53,6 +54,7 @@ class Plan:
     executor: str = "local"
     parallel: int = 1
     threads: int = 0
+    processes: int = 1
     profile: Profile | None = None
     throttle: int | None = None
     max_array_size: int | None = None
@@ -135,13 +137,14 @@ def _start_local(
             if claimed:
                 first = store.trials(claimed[: len(acquired)]).values()
                 devices = process_group.visible_devices(settings.device)
-                share = process_group.share_of_device(plan.parallel, len(devices))
+                share = process_group.share_of_device(plan.parallel * plan.processes, len(devices))
                 settings = replace(settings, threads=plan.threads, gpu_share=share)
                 kinds = store.kinds(claimed)
                 with contextlib.ExitStack() as stack:
                     workers = plan.workers or stack.enter_context(local_workers(settings, plan))
                     for slot in acquired[: len(claimed)]:
-                        workers.start(_worker(settings, claimed, submission, kinds, slot), slot, first)
+                        worker = _worker(settings, claimed, submission, kinds, slot)
+                        workers.start(replace(worker, processes=plan.processes), slot, first)
                         started += 1
                 store.submitted(submission.id, None)
         finally:

@@ -66,7 +66,9 @@ class LocalWorkers:
 
     def start(self, worker: Worker, slot: WorkerSlot, trials: Iterable[Trial]) -> None:
         """Start a worker, which inherits the slot, to run some trials first."""
-        device = self.devices[slot.number % len(self.devices)] if self.devices else ""
+        groups = max(1, len(self.devices) // worker.processes)
+        first = slot.number % groups * worker.processes
+        device = ",".join(self.devices[first : first + worker.processes])
         file = Path(worker.folder) / f"{slot.number}.json"
         write_json(file, vars(worker), private=True)
         message = json.dumps({"file": str(file), "environment": {"CUDA_VISIBLE_DEVICES": device}}).encode()

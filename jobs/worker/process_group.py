@@ -6,11 +6,13 @@ import contextlib
 import math
 import os
 import socket
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from dropbench.harness.errors import InputError
 from dropbench.harness.settings import Settings
 from dropbench.jobs.worker.failure import Failure
 
@@ -19,6 +21,9 @@ JOIN_TIMEOUT_S = 600.0
 
 FAILURE_SUFFIX = ".failure.json"
 """A file ``<job id>.failure.json`` in a submission's folder: the error of a process that is not the first."""
+
+TORCHRUN_TIMEOUT_S = 60.0
+"""Seconds to wait for torchrun, which ends all processes when one has ended."""
 
 _POLL_INTERVAL_S = 1.0
 
@@ -98,6 +103,25 @@ class ProcessGroup:
         reported = Failure.read(self.failure_file) if self.failure_file and failure.state == "lost" else None
         return reported or failure
 
+    @classmethod
+    def on_this_machine(cls, rank: int, size: int, port: int, folder: Path, settings: Settings) -> ProcessGroup:
+        """Return one of the processes that a worker has started; its store listens on a port of 127.0.0.1."""
+        failure_file = folder / f"{port}{FAILURE_SUFFIX}"
+        if rank == 0:
+            failure_file.unlink(missing_ok=True)  # of an earlier worker
+        os.environ |= {
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+            "TORCHELASTIC_USE_AGENT_STORE": "True",  # the worker has the store
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "WORLD_SIZE": str(size),
+            "LOCAL_WORLD_SIZE": str(size),
+        }
+        if "lo" in {name for _, name in socket.if_nameindex()}:
+            os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+        return cls(rank, size, not visible_devices(settings.device), failure_file)
+
     def receive(self) -> Iterator[tuple[str, int]]:
         """Yield what rank 0 broadcasts, until it shuts down."""
         while (message := self.broadcast(None)) is not None:
@@ -118,6 +142,16 @@ class ProcessGroup:
         messages = [message]
         broadcast_object_list(messages)
         return messages[0]
+
+
+def require_one_process() -> None:
+    """Raise InputError in one process if torchrun has started several; the others wait to be ended by torchrun."""
+    count = os.environ.get("WORLD_SIZE", "1")
+    if "TORCHELASTIC_RUN_ID" in os.environ and count != "1":
+        if os.environ.get("RANK") != "0":
+            time.sleep(TORCHRUN_TIMEOUT_S)
+            sys.exit(2)
+        raise InputError(f"torchrun starts this command {count} times: start it once, with `--gpus-per-trial {count}`")
 
 
 def visible_devices(device: str = "auto") -> list[str]:

@@ -31,6 +31,7 @@ from dropbench.jobs.worker.longest_first import LongestFirst
 from dropbench.jobs.worker.probe import Probe
 from dropbench.jobs.worker.process_group import ProcessGroup, share_of_device, visible_devices
 from dropbench.jobs.worker.stop_requests import STARTED_SUFFIX, StopRequests
+from dropbench.jobs.worker.together import ProcessDiedError, run_together
 
 _POLL_INTERVAL_S = 1.0
 
@@ -51,6 +52,7 @@ class Worker:
         submitted_at: when it was submitted, ISO 8601.
         terminal: leave output on the terminal and exceptions to the caller, for a debugger.
         trials_at_a_time: trials that this job runs side by side, in a process each, which share its cores and GPUs.
+        processes: processes that a worker on this machine starts to train each trial together.
         kinds: for each run directory, the kind of trial, those of which take about equally long; empty: not known.
     """
 
@@ -63,6 +65,7 @@ class Worker:
     submitted_at: str | None = None
     terminal: bool = False
     trials_at_a_time: int = 1
+    processes: int = 1
     kinds: list[str] = field(default_factory=list)
 
     def __call__(self) -> None:
@@ -81,6 +84,9 @@ class Worker:
         job = _job_id()
         with without_variables(*LAUNCHER):  # inherited, they would let training wait for other processes
             in_job = self.executor == "slurm" and job is not None
+            if self.processes > 1:
+                self.run_together(settings, job)
+                return
             group = ProcessGroup.join(Path(self.folder), str(job), settings) if in_job else ProcessGroup()
             self.run_in_group(settings, group, job)
 
@@ -100,7 +106,21 @@ class Worker:
                     group.broadcast(None)  # otherwise the followers are in another collective call
         stop_requests.forward_signal(keyboard=self.terminal)
         if group.size > 1 and not in_step:
-            sys.exit("the trial ended in one process: srun ends the others, which wait for it")
+            sys.exit("the trial ended in one process, and the others wait for it")
+
+    def run_together(self, settings: Settings, job: str | None) -> None:
+        """Run the list in processes that train each trial together, and record their end if one of them dies."""
+        folder = Path(self.folder)
+
+        def run(rank: int, port: int) -> None:
+            group = ProcessGroup.on_this_machine(rank, self.processes, port, folder, settings)
+            self.run_in_group(settings, group, job)
+
+        with StopRequests(folder) as stop_requests:
+            try:
+                run_together(run, self.processes, stop_requests)
+            except ProcessDiedError as error:
+                error.record([RunDirectory(Path(path)) for path in self.directories])
 
     def run_list(self, settings: Settings, stop_requests: StopRequests, group: ProcessGroup) -> bool:
         """Run the available trials one after the other. Return False if one has to be the last."""
@@ -184,7 +204,7 @@ class Worker:
                 executor=self.executor,
                 job_id=_job_id(),
                 submitted_at=self.submitted_at,
-                threads=settings.threads,
+                threads=settings.threads * self.processes,
             )
             settings = replace(settings, micro_batch_splits=attempt.record["micro_batch_splits"])
             stop_requests.watch(directory)

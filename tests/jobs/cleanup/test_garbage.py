@@ -28,7 +28,8 @@ def test_files_kept_of_a_trial_that_succeeded(place: Workplace, store: Store, wo
     work([first, second])
     checkpoint = RunDirectory(place.runs / first.id).path / "checkpoint"
     (weights,) = names(checkpoint)
-    for name in ("step-000000040.pt", "part-000000040.pt"):  # left by a worker killed after writing its result
+    states = ("step-000000040.pt", "part-000000040.pt", "evaluation.pt")
+    for name in states:  # left by a worker killed after writing its result
         (checkpoint / name).write_bytes(b"x")
     (checkpoint / ".weights-000000040.pt.abc").write_bytes(b"x")
     (checkpoint / "notes").write_bytes(b"a file of the user")
@@ -37,7 +38,7 @@ def test_files_kept_of_a_trial_that_succeeded(place: Workplace, store: Store, wo
     for name in (predictions.name, f".{predictions.name}.abc"):
         (predictions.parent / name).write_bytes(b"x")
     grow_old(place.runs)
-    assert kinds(gc(store, place.settings)) == {"half-written": 2, "states": 2, "jobs": 3}
+    assert kinds(gc(store, place.settings)) == {"half-written": 2, "states": 3, "jobs": 3}
     assert names(predictions.parent) == [predictions.name]
     assert names(checkpoint) == ["notes", weights]
     weights_ref = WeightsRef(path=str(checkpoint / weights), digest="0" * 64)
