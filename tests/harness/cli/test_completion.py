@@ -44,7 +44,7 @@ def complete(folder: Path, *words: str, shell: str = "bash") -> list[str]:
         (["report", "dropattention/fig"], ["dropattention/fig2", "dropattention/fig3"]),
         (["enqueue", "quickstart", "dropkey/table8"], ["dropkey/table8"]),
         (["run", "--model", "t2t-vit-d"], ["t2t-vit-digits"]),
-        (["run", "--task", "text"], ["text-classification", "textual-entailment"]),
+        (["run", "--task", "text"], ["text-classification", "text-regression", "textual-entailment"]),
         (["run", "--preset", ""], ["mini", "small", "paper"]),
         (["list", "schedules", "in"], ["increasing"]),
         (["run", "--backend", "e"], ["eager"]),
