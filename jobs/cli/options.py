@@ -20,7 +20,7 @@ from dropbench.harness.cli.completion import (
     completer,
     one_of,
 )
-from dropbench.harness.errors import InputError, count_of, unknown_name
+from dropbench.harness.errors import InputError, unknown_name
 from dropbench.harness.settings import BACKENDS, DEVICES, MAX_SEEDS, Settings
 from dropbench.tasks.completion import complete_data
 
@@ -209,12 +209,7 @@ class RunOptions:
                 raise InputError("--threads: not with --executor slurm: set `cpus` in the cluster profile")
             return Plan(executor, throttle=parallel)
         cores, gpus = len(os.sched_getaffinity(0)), len(process_group.visible_devices(self.device))
-        if (processes := self.gpus_per_trial) > 1:
-            option = f"--gpus-per-trial {processes}"
-            if executor == "debug":
-                raise InputError(f"{option}: not with --executor debug, which trains in this process")
-            if self.device != "cpu" and gpus < processes:
-                raise InputError(f"{option}: {count_of(gpus, 'GPU')} visible: use fewer, or `--device cpu`")
+        process_group.check_gpus_per_trial(processes := self.gpus_per_trial, gpus, executor, self.device)
         workers = gpus // processes if gpus else max(1, cores // (self.threads or 1) // processes)
         workers = parallel if parallel and not (gpus and processes > 1) else min(parallel or workers, workers)
         threads = self.threads or (max(1, cores // (workers * processes)) if gpus else 1)

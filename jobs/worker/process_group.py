@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from dropbench.harness.errors import InputError
+from dropbench.harness.errors import InputError, count_of
 from dropbench.harness.settings import Settings
 from dropbench.jobs.worker.failure import Failure
 
@@ -152,6 +152,15 @@ def require_one_process() -> None:
             time.sleep(TORCHRUN_TIMEOUT_S)
             sys.exit(2)
         raise InputError(f"torchrun starts this command {count} times: start it once, with `--gpus-per-trial {count}`")
+
+
+def check_gpus_per_trial(processes: int, gpus: int, executor: str, device: str) -> None:
+    """Raise InputError if `processes` cannot train a trial together: by this executor, or on so few GPUs."""
+    option = f"--gpus-per-trial {processes}"
+    if processes > 1 and executor == "debug":
+        raise InputError(f"{option}: not with --executor debug, which trains in this process")
+    if processes > max(1, gpus) and device != "cpu":
+        raise InputError(f"{option}: {count_of(gpus, 'GPU')} visible: use fewer, or `--device cpu`")
 
 
 def visible_devices(device: str = "auto") -> list[str]:

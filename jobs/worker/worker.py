@@ -26,12 +26,11 @@ from dropbench.harness.source import CodeChangedError, at_start, require_unchang
 from dropbench.harness.variables import LAUNCHER, without_variables
 from dropbench.jobs.worker import retry, slots
 from dropbench.jobs.worker.attempt import Attempt, finalize_dead, open_log, remove_temp_files
-from dropbench.jobs.worker.forked import import_libraries, run_side_by_side
+from dropbench.jobs.worker.forked import import_libraries, run_side_by_side, run_together
 from dropbench.jobs.worker.longest_first import LongestFirst
 from dropbench.jobs.worker.probe import Probe
 from dropbench.jobs.worker.process_group import ProcessGroup, share_of_device, visible_devices
 from dropbench.jobs.worker.stop_requests import STARTED_SUFFIX, StopRequests
-from dropbench.jobs.worker.together import ProcessDiedError, run_together
 
 _POLL_INTERVAL_S = 1.0
 
@@ -85,7 +84,7 @@ class Worker:
         with without_variables(*LAUNCHER):  # inherited, they would let training wait for other processes
             in_job = self.executor == "slurm" and job is not None
             if self.processes > 1:
-                self.run_together(settings, job)
+                run_together(self.processes, settings, self, lambda group: self.run_in_group(settings, group, job))
                 return
             group = ProcessGroup.join(Path(self.folder), str(job), settings) if in_job else ProcessGroup()
             self.run_in_group(settings, group, job)
@@ -107,20 +106,6 @@ class Worker:
         stop_requests.forward_signal(keyboard=self.terminal)
         if group.size > 1 and not in_step:
             sys.exit("the trial ended in one process, and the others wait for it")
-
-    def run_together(self, settings: Settings, job: str | None) -> None:
-        """Run the list in processes that train each trial together, and record their end if one of them dies."""
-        folder = Path(self.folder)
-
-        def run(rank: int, port: int) -> None:
-            group = ProcessGroup.on_this_machine(rank, self.processes, port, folder, settings)
-            self.run_in_group(settings, group, job)
-
-        with StopRequests(folder) as stop_requests:
-            try:
-                run_together(run, self.processes, stop_requests)
-            except ProcessDiedError as error:
-                error.record([RunDirectory(Path(path)) for path in self.directories])
 
     def run_list(self, settings: Settings, stop_requests: StopRequests, group: ProcessGroup) -> bool:
         """Run the available trials one after the other. Return False if one has to be the last."""
