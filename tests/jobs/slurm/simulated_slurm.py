@@ -197,7 +197,7 @@ def simulated(bin: Path, nodes: int = 3) -> Iterator[SimulatedSlurm]:
         patch.setattr(lease.Lease, "__enter__", enter_lease)
         patch.setattr(lease.Lease, "__exit__", exit_lease)
         patch.setattr(RunDirectory, "lock_file", property(lambda self: f"{self.path}/lock-{machine()}"))
-        patch.setattr(worker, "_discard_training_states", lambda directory: None)
+        patch.setattr(worker, "_discard_training_states", lambda directory, result: None)
         patch.setattr(worker, "_redirect_output", lambda directory, number: contextlib.nullcontext())
         patch.setattr(worker, "_job_id", lambda: WorkerThread.require_current().job_id)
         patch.setattr(process_group, "node_name", lambda: WorkerThread.require_current().node)
