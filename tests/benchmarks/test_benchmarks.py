@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from dataclasses import asdict
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 
@@ -34,8 +35,8 @@ def test_a_ratio_is_the_median_of_pairs_and_the_warm_up_does_not_count() -> None
         nonlocal clock
         clock += next(waits[side])
 
-    sides = {"name": "a", "ours": lambda: wait("ours"), "against": "b", "peer": lambda: wait("peer")}
-    measured = compare(**sides, limit=3.0, rounds=3, clock=lambda: clock)
+    sides = (partial(wait, side) for side in waits)
+    measured = compare("a", next(sides), "b", next(sides), limit=3.0, rounds=3, clock=lambda: clock)
     assert measured.ratio == 2.0
     assert (measured.ours, measured.peer) == (30.0, 10.0)
     assert next(waits["ours"], None) is None
