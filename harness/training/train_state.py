@@ -164,7 +164,7 @@ class EvaluationProgress:
 
     def clear(self) -> None:
         """Forget the evaluations."""
-        self.calls = {}
+        self.calls, self._current = {}, (self._current[0], 0)
 
     def delete_unused(self) -> None:
         """Delete the file if no evaluation has begun, so that a new checkpoint makes it useless."""

@@ -87,7 +87,7 @@ class ClusterPlace(Workplace):
 
         def find_training() -> RunDirectory | None:
             for directory in self.running():
-                if len(directory.attempts()) == attempts and list((directory.path / "checkpoint").glob("step-*.pt")):
+                if len(directory.attempts()) == attempts and list((directory.path / "checkpoint").glob("step-*[1-9]*.pt")):
                     return directory
             return None
 

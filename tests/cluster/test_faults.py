@@ -133,7 +133,9 @@ def test_out_of_memory(clustered: ClusterPlace, undisturbed: Metrics) -> None:
     check_close(directory, undisturbed)
 
 
-def test_a_trial_that_ends_within_its_grace_time_is_not_repeated(clustered: ClusterPlace, undisturbed: Metrics) -> None:
+def test_a_trial_that_is_preempted_in_its_last_evaluation_trains_no_step_again(
+    clustered: ClusterPlace, undisturbed: Metrics
+) -> None:
     clustered.trouble.write_text("linger 6")  # at the test set, after the last step
     clustered.submit("lone.yaml", profile="low")
     (directory,) = wait(clustered.directories, "the run directory")
@@ -144,7 +146,9 @@ def test_a_trial_that_ends_within_its_grace_time_is_not_repeated(clustered: Clus
     assert clustered.ended()["succeeded"] == 1
     wait(lambda: not clustered.cluster.run("squeue", "--noheader"), "an empty queue")
     assert clustered.status()["succeeded"] == 1
-    check(clustered, directory, undisturbed, "succeeded")
+    check(clustered, directory, undisturbed, "preempted", "succeeded")
+    trained = [event["step"] for event in directory.events() if event["event"] == "train"]
+    assert len(trained) == len({*trained})
 
 
 def test_a_job_that_ends_before_its_trial_begins(clustered: ClusterPlace) -> None:

@@ -97,6 +97,7 @@ SYNTHETIC = {
     "text-classification": "trec-synthetic",
     "sequence-labelling": "conll2003-synthetic",
     "textual-entailment": "snli-synthetic",
+    "text-regression": "sts-b-synthetic",
     "translation": "multi30k-synthetic",
     "language-modelling": "wikitext-2-synthetic",
 }

@@ -43,8 +43,8 @@ def train_noting(directory: RunDirectory) -> list[Any]:
     """Train; return what this rank evaluated: metrics, buffers and the step selected so far; and the result."""
     evaluate, notes = Trainer.evaluate, list[Any]()
 
-    def noted(self: Trainer, model: nn.Module, split: Split, step: int) -> dict[str, float]:
-        metrics = evaluate(self, model, split, step)
+    def noted(self: Trainer, model: nn.Module, split: Split, step: int, *name: str) -> dict[str, float]:
+        metrics = evaluate(self, model, split, step, *name)
         buffers = [float(buffer.double().sum()) for buffer in model.buffers()]
         notes.append((split, metrics, buffers, self.state.selected))
         return metrics
