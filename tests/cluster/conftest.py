@@ -87,7 +87,8 @@ class ClusterPlace(Workplace):
 
         def find_training() -> RunDirectory | None:
             for directory in self.running():
-                if len(directory.attempts()) == attempts and list((directory.path / "checkpoint").glob("step-*[1-9]*.pt")):
+                states = (directory.path / "checkpoint").glob("step-*[1-9]*.pt")
+                if len(directory.attempts()) == attempts and any(states):
                     return directory
             return None
 

@@ -38,7 +38,7 @@ def start(place: ClusterPlace, profile: str = "four", pause: float = 0.3) -> lis
 
     def training() -> bool:
         return len(place.running()) == TRIALS and all(
-            list((run.path / "checkpoint").glob("step-*.pt")) for run in place.running()
+            list((run.path / "checkpoint").glob("step-*[1-9]*.pt")) for run in place.running()
         )
 
     wait(training, "all trials in training")

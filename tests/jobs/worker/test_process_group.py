@@ -106,7 +106,7 @@ def test_a_process_that_dies_ends_the_others_and_the_trial_resumes(place: Workpl
     place.pause.write_text("0.3")
     process = place.start(*PAIR, "--checkpoint-seconds", "0")
     (directory,) = wait(place.running, "a trial in training")
-    wait(lambda: list((directory.path / "checkpoint").glob("step-*.pt")), "a checkpoint")
+    wait(lambda: list((directory.path / "checkpoint").glob("step-*[1-9]*.pt")), "a checkpoint")
     (follower,) = (pid for pid in ranks(place, directory) if pid != directory.attempts()[0]["pid"])
     os.kill(follower, signal.SIGKILL)
     place.pause.write_text("0")
