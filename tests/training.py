@@ -39,7 +39,7 @@ def run(runs: Path, trial: Trial, stop: Callable[[], bool] = lambda: False, **se
 
 
 def after(looks: int) -> Callable[[], bool]:
-    """Return a stop that says yes after so many looks: one before each step, and one after each evaluated batch."""
+    """Return a stop that says yes at a look: one comes before each step, and one after each evaluated batch."""
     count = iter(range(10**9))
     return lambda: next(count) >= looks
 

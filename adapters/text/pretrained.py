@@ -25,8 +25,6 @@ LIBRARY_HEADS = {
     "text": transformers.AutoModelForSequenceClassification,
     "pair": transformers.AutoModelForSequenceClassification,
     "words": transformers.AutoModelForTokenClassification,
-    "choice": transformers.AutoModelForMultipleChoice,
-    "span": transformers.AutoModelForQuestionAnswering,
 }
 """The library's models with a head for the unit that is labeled."""
 DROPOUT = re.compile(r"dropout|pdrop")
@@ -105,21 +103,18 @@ class LibraryModel(nn.Module):
     def forward(
         self, tokens: Tensor, features: Mapping[str, Tensor] | None = None, first: Tensor | None = None
     ) -> Tensor:
-        """Score texts, words, choices or spans.
+        """Score texts or words.
 
         Args:
-            tokens: token ids (B, T); for multiple choice (B, C, T).
+            tokens: token ids (B, T).
             features: further inputs of the model by name, such as ``token_type_ids``, of the same shape.
             first: for tagging, the position of each word's first token (B, W).
 
         Returns:
-            Logits (B, classes); (B, W, classes) of words; (B, C) of choices; (B, T, 2) of first and last tokens.
+            Logits (B, classes), or (B, W, classes) of words.
         """
         mask = (tokens != self.padding).long()
-        output = self.model(input_ids=tokens, attention_mask=mask, **(features or {}))
-        if "start_logits" in output:
-            return torch.stack([output.start_logits, output.end_logits], dim=-1)
-        logits: Tensor = output.logits
+        logits: Tensor = self.model(input_ids=tokens, attention_mask=mask, **(features or {})).logits
         return logits if first is None else logits.gather(1, first[..., None].expand(-1, -1, logits.shape[-1]))
 
 
@@ -182,8 +177,6 @@ def build_pretrained(
     if getattr(model, "pooler", None) is not None:
         model.pooler = None
     one_text = "text" if head == "pair" and checked.pairs == "joint" else head
-    if one_text not in HEADS:
-        raise InputError(f"model {name}: pooling={checked.pooling}: only for labels of texts, pairs and words")
     options_of_head = Head(checked.pooling or "first", checked.head_dropout)
     return HEADS[one_text](TransformersEncoder(model, {}, padding), classes, options_of_head)
 

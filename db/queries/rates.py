@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -11,7 +12,9 @@ from dropbench.db.schema.connection import reading
 from dropbench.db.schema.tables import Attempts, Configs, Trials
 from dropbench.db.store.rows import in_list
 from dropbench.db.store.store import Store
+from dropbench.harness.errors import InputError
 from dropbench.harness.files import canonical_json
+from dropbench.harness.regularizers.spec import class_of, part_names
 
 SAME_COST = frozenset({
     "optimizer", "lr", "min_lr", "beta1", "beta2", "momentum", "weight_decay", "backbone_lr", "decay_all",
@@ -25,7 +28,8 @@ class Shape(NamedTuple):
     """The trials that take about equally long: those of a model on a data set with a recipe of the same shape.
 
     Attributes:
-        key: everything that decides the time: task, data, model, alignment and the recipe without `SAME_COST`.
+        key: everything that decides the time: task, data, model, alignment, how often a batch passes through the model
+            in a step, and the recipe without `SAME_COST`.
         label: the model and the data.
     """
 
@@ -84,4 +88,12 @@ def shape_of(config: dict[str, Any]) -> Shape:
     """Return the shape of a configuration (`Trial.config`)."""
     recipe = {key: value for key, value in config["recipe"].items() if key not in SAME_COST}
     parts = {key: config[key] for key in ("task", "data", "model", "align")}
-    return Shape(canonical_json({**parts, "recipe": recipe}), f"{config['model']} on {config['data']['name']}")
+    key = {**parts, "recipe": recipe, "passes": _passes(config["regularizer"]["name"])}
+    return Shape(canonical_json(key), f"{config['model']} on {config['data']['name']}")
+
+
+def _passes(regularizer: str) -> int:
+    """Return how often a batch passes through the model in a step; 1 if a plug-in's regularizer is not loaded."""
+    with contextlib.suppress(InputError):
+        return max((class_of(name).num_passes for name in part_names(regularizer) if name != "none"), default=1)
+    return 1

@@ -78,10 +78,8 @@ def recorded_predictions(
         "fingerprint": trial.data.fingerprint,
         "split": split,
         "rows": len(rows),
-        "columns": dict(recorder.columns),
+        **recorder.definition(),
         "classes": tuple(recorder.classes or getattr(task, "classes", ())),
-        "metrics": dict(recorder.metrics),
-        "corpus": {name: dict(options) for name, options in recorder.corpus.items()},
     }
     header = validated(Header, fields, "Recorder.define")
     check_header(header, "Recorder.define")

@@ -20,7 +20,7 @@ KEEP = 2
 WEIGHTS = "state_dict"
 """Key of the weights in a file of weights, one of those that checkpoints of other programs have."""
 EVALUATION = "evaluation.pt"
-"""The file of an evaluation that was stopped (`dropbench.harness.training.evaluation.progress`)."""
+"""The file of an evaluation that was stopped (`dropbench.harness.training.train_state.EvaluationProgress`)."""
 _STATES = f"step-{'[0-9]' * 9}.pt"
 
 

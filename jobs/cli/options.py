@@ -192,8 +192,8 @@ class RunOptions:
     def plan(self, executor: str, parallel: int | None, executors: Sequence[str]) -> Plan:
         """Return the workers, and the processes and CPU threads of each.
 
-        Raises InputError if the executor is none of `executors`, if it or the GPUs do not allow so many processes per
-        trial, or if torchrun started this process.
+        Raises InputError if the executor is none of `executors`, if it or the number of GPUs does not allow that number
+        of processes per trial, or if torchrun started this process.
 
         The default number of threads does not depend on that of the workers: on a CPU, it changes the last digits. With
         GPUs it does, because threads only prepare the data.

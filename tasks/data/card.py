@@ -11,14 +11,13 @@ from dropbench.harness.errors import InputError, unknown_name
 from dropbench.harness.files import read_yaml, yaml_line
 from dropbench.harness.trials.task import Split
 from dropbench.harness.validation import StrictModel, validated
-from dropbench.tasks.data.dataset import Dataset, Layout
+from dropbench.tasks.data.dataset import ClassMetric, Dataset, Layout
 
 CARD = "card.yaml"
 SPLIT_NAMES: dict[str, Split] = {
     "train": "train", "dev": "dev", "valid": "dev", "val": "dev", "validation": "dev", "test": "test",
 }  # fmt: skip
 """Names up to the first dot, in lower case → split."""
-ClassMetric = Literal["accuracy", "f1", "f1-macro", "matthews"]
 Percent = Annotated[int, Field(ge=1, le=49)]
 OneOrMore = BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)
 

@@ -23,6 +23,8 @@ SPLIT_SEED = 2019
 LABELED = re.compile(rf"([^:]+):(\w[\w.-]*)(?<!{SYNTHETIC})")
 """A set of the user's with a label: the name of the set whose format it has, a colon, the label."""
 Unit = Literal["rows", "tokens"]
+ClassMetric = Literal["accuracy", "f1", "f1-macro", "matthews"]
+"""Metrics of classes that a data set may have."""
 
 
 def _function(target: str) -> str:
@@ -107,7 +109,7 @@ class Dataset(StrictModel):
     texts: tuple[str, ...] = ()
     label: str = ""
     header: tuple[str, ...] = ()
-    metrics: tuple[str, ...] = ()
+    metrics: tuple[ClassMetric, ...] = ()
     synthetic: Function = ""
     package: str = ""
     card: tuple[str, ...] = ()

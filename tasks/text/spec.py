@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 from pydantic import Field, field_validator
 
@@ -15,12 +15,13 @@ from dropbench.harness.trials.recipe import Recipe
 from dropbench.harness.trials.trial import Trial, TrialRequest
 from dropbench.tasks.classifier import ACCURACY
 from dropbench.tasks.data import Source, locate
+from dropbench.tasks.data.dataset import ClassMetric
 from dropbench.tasks.data.fingerprint import fingerprint
 from dropbench.tasks.preset_task import PresetTask
 from dropbench.tasks.text.tokenizer import word_shape
 
 F1 = Metric("f1")
-CLASS_METRICS = tuple(Metric(name, optional=True) for name in ("f1", "f1-macro", "matthews"))
+CLASS_METRICS = tuple(Metric(name, optional=True) for name in get_args(ClassMetric) if name != ACCURACY.name)
 """Metrics that data sets with one class per text may have (`Dataset.metrics`)."""
 CORRELATIONS = Metric("pearson"), Metric("spearman")
 CHARACTERS = "characters"

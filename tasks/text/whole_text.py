@@ -150,15 +150,16 @@ class LabeledTextTask(WholeTextTask, Classifier):
     def setup(self) -> None:
         """See `WholeTextTask.setup`; raises InputError for a metric that the data set cannot have."""
         super().setup()
-        self.class_metrics = tuple(name for name in self.data_metrics if name != ACCURACY.name)
+        own = {metric.name for metric in self.metrics} - {ACCURACY.name}
+        self.class_metrics = tuple(name for name in self.data_metrics if name in own)
         if "f1" in self.class_metrics and len(self.classes) != 2:
             data = f"data '{self.trial.data.name}' have {len(self.classes)}"
             raise InputError(f"metrics: f1 is of one class among two, and {data}: use f1-macro")
 
     @property
     def selection_metric(self) -> Metric:
-        """The first metric of the data set, or else accuracy."""
-        return next(metric for metric in self.metrics if metric.name in self.data_metrics[:1] or not self.data_metrics)
+        """The first metric of the data set, or else that of the task."""
+        return next((metric for metric in self.metrics if metric.name in self.data_metrics[:1]), self.metrics[0])
 
     def texts_of(self, rows: Any) -> Sequence[Sequence[str]]:
         return [getattr(rows, field) for field in self.fields]

@@ -10,6 +10,7 @@ import pytest
 
 from dropbench.db.store.rebuild import rebuild
 from dropbench.db.store.store import Store, open_store
+from dropbench.harness.regularizers.spec import RegularizerSpec
 from dropbench.harness.trials.trial import Trial
 from dropbench.jobs.slurm.profile import Profile
 from dropbench.jobs.submission.cost import estimate, is_of_type, trials_to_probe
@@ -61,8 +62,13 @@ def test_the_cost_is_that_of_the_remaining_steps(recorded: Store, tmp_path: Path
     assert estimate(recorded, ids, Profile()) is None
 
 
-def test_a_recipe_of_another_length_is_unknown(recorded: Store, tmp_path: Path) -> None:
-    record(recorded, tmp_path / "runs", make_trial(recipe={"epochs": 3}), measured(2.0, 8))
+@pytest.mark.parametrize(
+    "fields", [{"recipe": {"epochs": 3}}, {"regularizer": RegularizerSpec(name="r-drop", params={"alpha": 1.0})}]
+)
+def test_a_recipe_of_another_length_and_further_passes_are_unknown(
+    recorded: Store, tmp_path: Path, fields: dict[str, Any]
+) -> None:
+    record(recorded, tmp_path / "runs", make_trial(**fields), measured(2.0, 8))
     trial = make_trial()
     recorded.enqueue([trial], [named("a", trial)])
     assert trials_to_probe(recorded, [trial.id], EIGHT) == [trial.id]

@@ -8,10 +8,12 @@ import pytest
 import torch
 
 from dropbench.harness.settings import Settings
+from dropbench.harness.trials.metric import Metric
 from dropbench.tasks.text.base import TextTask
+from dropbench.tasks.text.text_classification import TextClassification
 from dropbench.tasks.text.text_regression import TextRegression
 from tests.input_errors import one_line
-from tests.tasks.making import task_of, trial_of
+from tests.tasks.making import CPU, task_of, trial_of
 from tests.training import run
 
 WORDS = ("good", "bad", "fine", "poor", "great", "dull")
@@ -66,3 +68,12 @@ def test_the_metrics_of_a_data_set_are_measured_and_its_first_selects(tmp_path: 
     assert {"dev/matthews", "test/accuracy"} <= set(metrics)
     assert "test/f1" not in metrics
     assert task_of(TextTask, trial).selection_metric.name == "matthews"
+
+
+def test_a_task_of_ones_own_keeps_its_metric_on_data_with_another() -> None:
+    class Near(TextClassification):
+        metrics = (Metric("near"),)
+
+    task = Near(trial_of("text-classification", "cola-synthetic", "text-transformer"), CPU)
+    task.setup()
+    assert (task.selection_metric.name, task.class_metrics) == ("near", ())
