@@ -155,7 +155,7 @@ def require_one_process() -> None:
 
 
 def check_gpus_per_trial(processes: int, gpus: int, executor: str, device: str) -> None:
-    """Raise InputError if `processes` cannot train a trial together: by this executor, or on so few GPUs."""
+    """Raise InputError if `processes` cannot train a trial together: by this executor, or on this number of GPUs."""
     option = f"--gpus-per-trial {processes}"
     if processes > 1 and executor == "debug":
         raise InputError(f"{option}: not with --executor debug, which trains in this process")
