@@ -30,7 +30,14 @@ from dropbench.tasks.data import DATASETS, Source, locate, read
 from dropbench.tasks.data.check import subset_notes
 from dropbench.tasks.data.read import Data, ThreeSplits
 from dropbench.tasks.data.resolve import has_seeded_split, resolve_data
-from dropbench.tasks.weights import load_by_name, resolve_weights, weights_path, weights_ref
+from dropbench.tasks.weights import (
+    load_by_name,
+    random_weights_note,
+    resolve_weights,
+    weights_argument,
+    weights_path,
+    weights_ref,
+)
 
 if TYPE_CHECKING:
     from torch import nn
@@ -222,10 +229,10 @@ class PresetTask(Task):
 
     @classmethod
     def make_model(cls, trial: Trial, recipe: Any, sizes: Mapping[str, Any]) -> nn.Module:
-        """Return the model of a trial with random weights; `sizes` are its arguments besides its own options."""
+        """Return the model of a trial, with random weights unless it is built from a folder; `sizes`: its arguments."""
         from torch import nn
 
-        model = MODELS.get(trial.model)(trial.model, recipe.model, **sizes)
+        model = MODELS.get(trial.model)(trial.model, recipe.model, **sizes, **weights_argument(trial))
         if not isinstance(model, nn.Module):
             raise InputError(f"model '{trial.model}': its function returned {model!r:.60}: expected a torch.nn.Module")
         return model
@@ -247,9 +254,15 @@ class PresetTask(Task):
         return model
 
     def load_initial_weights(self, model: nn.Module) -> None:
-        """Load the trial's initial weights, if it has some, and append a note; raise InputError if they do not fit."""
-        if (weights := resolve_weights(self.trial)) is not None:
-            known = MODELS.entry(self.trial.model).facts.get("weights")  # else it is of a plug-in
+        """Load the trial's initial weights, if `make_model` did not, and append a note.
+
+        Raises:
+            InputError: they do not fit.
+        """
+        known = MODELS.entry(self.trial.model).facts.get("weights")  # else it is of a plug-in
+        if known == "folder":
+            self.notes += random_weights_note(model)
+        elif (weights := resolve_weights(self.trial)) is not None:
             self.notes.append((self.load_weights if known else load_by_name)(model, weights))
 
     def setup(self) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from dropbench.harness.errors import CHANGED, InputError
 from dropbench.harness.files import canonical_json, open_regular
+from dropbench.harness.models.catalog import MODELS
 from dropbench.harness.settings import Settings
 from dropbench.harness.trials.task import TASKS
 from dropbench.harness.trials.trial import Trial, WeightsRef
@@ -48,6 +49,19 @@ def resolve_weights(trial: Trial) -> Path | None:
     if current.digest != trial.weights.digest:
         raise InputError(f"weights {current.path} {CHANGED}")
     return Path(current.path)
+
+
+def weights_argument(trial: Trial) -> dict[str, Path]:
+    """Return the argument of a model's function that is built from a folder of weights; {} for any other model."""
+    built_from_folder = MODELS.entry(trial.model).facts.get("weights") == "folder"
+    weights = resolve_weights(trial) if built_from_folder else None
+    return {} if weights is None else {"weights": weights}
+
+
+def random_weights_note(model: Any) -> list[str]:
+    """Return a note on the parameters that a checkpoint does not have, as the attribute `new` of the model names."""
+    new = getattr(model, "new", ())
+    return [f"random weights, as the checkpoint has none: {', '.join(new)}"] if new else []
 
 
 def load_by_name(model: Any, path: Path) -> str:
