@@ -5,23 +5,27 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
 import transformers
+from safetensors import SafetensorError
 from transformers.utils import logging
 
 from dropbench.harness.errors import InputError
 
 LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 """Options of every `from_pretrained`: nothing is fetched while a model is built, and no code of a checkpoint runs."""
+LOADING_ERRORS = (OSError, ValueError, KeyError, UnpicklingError, SafetensorError)
+"""Errors of `from_pretrained` for files that are missing, damaged, do not fit, or would run code."""
 
 
 def read_config(folder: Path) -> Any:
     """Return the configuration in a folder; raise InputError if there is none, or if it needs code of its own."""
     try:
         return transformers.AutoConfig.from_pretrained(folder, **LOCAL)
-    except (OSError, ValueError, KeyError) as error:
+    except LOADING_ERRORS as error:
         raise loading_error(folder, error) from None
 
 
@@ -46,7 +50,11 @@ def loading_error(folder: Path, error: Exception, missing: str = "") -> InputErr
     """Return the error for a folder that transformers cannot load, in one line; `missing` is what it was to load."""
     text = str(error).strip()
     if "trust_remote_code" in text:  # transformers advises to run the code
-        return InputError(f"weights {folder}: need code of their own, which never runs: expected a model of transformers")
+        return InputError(
+            f"weights {folder}: need code of their own, which never runs: expected a model of transformers"
+        )
+    if isinstance(error, UnpicklingError):  # torch advises to switch the check off
+        return InputError(f"weights {folder}: expected a checkpoint with only tensors and numbers")
     reason = text.splitlines()[0][:200] if text else type(error).__name__
     return InputError(": ".join(filter(None, (f"weights {folder}", missing, reason))))
 

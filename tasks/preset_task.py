@@ -30,14 +30,7 @@ from dropbench.tasks.data import DATASETS, Source, locate, read
 from dropbench.tasks.data.check import subset_notes
 from dropbench.tasks.data.read import Data, ThreeSplits
 from dropbench.tasks.data.resolve import has_seeded_split, resolve_data
-from dropbench.tasks.weights import (
-    load_by_name,
-    random_weights_note,
-    resolve_weights,
-    weights_argument,
-    weights_path,
-    weights_ref,
-)
+from dropbench.tasks.weights import load_by_name, load_initial_weights, weights_argument, weights_path, weights_ref
 
 if TYPE_CHECKING:
     from torch import nn
@@ -113,7 +106,7 @@ class PresetTask(Task):
         if len(names) > 1 and schedule != "constant":
             raise InputError(f"schedule '{schedule}': each part has its own: `{names[0]}:schedule={schedule} + …`")
         align = validate_alignment(request.align, regularizer)
-        weights = str(weights_path(request.weights)) if request.weights is not None else None
+        weights = weights_path(request.weights) if request.weights is not None else None
         unused = unused_keys(align, names)
         draft = Trial(
             task=cls.name,
@@ -146,7 +139,7 @@ class PresetTask(Task):
             raise InputError(f"seed_splits: no split of '{source.name}' is made by a seed: remove seed_splits")
         files = {
             "data": DataRef(name=request.data, fingerprint=fingerprint),
-            "weights": weights_ref(Path(draft.weights.path)) if draft.weights is not None else None,
+            "weights": weights_ref(draft.weights.path) if draft.weights is not None else None,
             "recipe": {**draft.recipe, **cls.check_files(draft.recipe, source, settings)},
         }
         return draft.model_copy(update=files)
@@ -254,16 +247,8 @@ class PresetTask(Task):
         return model
 
     def load_initial_weights(self, model: nn.Module) -> None:
-        """Load the trial's initial weights, if `make_model` did not, and append a note.
-
-        Raises:
-            InputError: they do not fit.
-        """
-        known = MODELS.entry(self.trial.model).facts.get("weights")  # else it is of a plug-in
-        if known == "folder":
-            self.notes += random_weights_note(model)
-        elif (weights := resolve_weights(self.trial)) is not None:
-            self.notes.append((self.load_weights if known else load_by_name)(model, weights))
+        """Load the trial's initial weights unless `make_model` did, and append a note; InputError: they do not fit."""
+        self.notes += load_initial_weights(self.trial, model, self.load_weights)
 
     def setup(self) -> None:
         """Read the data into `splits` and `classes`."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from dropbench.adapters.text.options import PretrainedOptions
 from dropbench.adapters.text.text_encoders import HEADS, Head
 from dropbench.adapters.text.transformers_text import TransformersEncoder
-from dropbench.adapters.transformers_loading import LOCAL, load_model, loading_error, read_config
+from dropbench.adapters.transformers_loading import LOADING_ERRORS, LOCAL, load_model, loading_error, read_config
 from dropbench.harness.errors import InputError
 from dropbench.harness.validation import model_options
 
@@ -35,7 +35,7 @@ class Subwords:
     def __init__(self, folder: Path) -> None:
         try:
             tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder, **LOCAL)
-        except (OSError, ValueError, KeyError) as error:
+        except LOADING_ERRORS as error:
             raise loading_error(folder, error, "no tokenizer") from None
         if tokenizer.pad_token_id is None:
             tokenizer.pad_token = tokenizer.eos_token  # decoders have none; their texts do not contain the end token
@@ -160,7 +160,7 @@ def build_pretrained(
         if not own_head:
             config.num_labels = classes
         model, new = load_model(weights, config, transformers.AutoModel if own_head else LIBRARY_HEADS[head])
-    except (OSError, ValueError, KeyError) as error:
+    except LOADING_ERRORS as error:
         raise loading_error(weights, error) from None
     padding = config.pad_token_id
     # Families whose positions start after the padding id (such as RoBERTa) have fewer usable ones.

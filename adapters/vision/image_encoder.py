@@ -14,7 +14,7 @@ import transformers
 from timm.layers.pos_embed import resample_abs_pos_embed
 from torch import Tensor, nn
 
-from dropbench.adapters.transformers_loading import load_model, loading_error, read_config
+from dropbench.adapters.transformers_loading import LOADING_ERRORS, load_model, loading_error, read_config
 from dropbench.adapters.vision.image_weights import timm_config
 from dropbench.adapters.vision.options import ImageEncoderOptions
 from dropbench.harness.errors import InputError
@@ -66,7 +66,7 @@ def build_image_encoder(
     checked = model_options(ImageEncoderOptions, name, options)
     if weights is None or not weights.is_dir():
         raise InputError(f"model {name}: expected `--weights` with a folder, `timm:NAME` or `hf:ORGANISATION/NAME`")
-    shape = {"image_size": image_size, "channels": channels, "classes": classes}
+    shape: Any = {"image_size": image_size, "channels": channels, "classes": classes}
     build = _timm_model if timm_config(weights) is not None else _transformers_model
     return build(weights, checked, **shape)
 
@@ -90,8 +90,11 @@ def _timm_model(
         size = "×".join(map(str, image_size))
         reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
         raise InputError(f"weights {folder} on images of {size} pixels: {reason}") from None
+    _check_patches(folder, getattr(getattr(model, "patch_embed", None), "patch_size", None), image_size)
     trained_classes = config.get("num_classes", config["pretrained_cfg"].get("num_classes"))
-    names = [key for key, _ in model.get_classifier().named_parameters()] if trained_classes != classes else []
+    names = (
+        [key for key, _ in cast(Any, model).get_classifier().named_parameters()] if trained_classes != classes else []
+    )
     cast(Any, model).new = tuple(f"classifier.{key}" for key in names)
     return model
 
@@ -101,12 +104,9 @@ def _transformers_model(
 ) -> nn.Module:
     config = read_config(folder)
     vision = getattr(config, "vision_config", config)
-    patch, own = getattr(vision, "patch_size", None), getattr(vision, "num_channels", 3)
-    if channels != own:
+    if channels != (own := getattr(vision, "num_channels", 3)):
         raise InputError(f"weights {folder}: images have {own} channels: pass `--set channels={own}`")
-    if isinstance(patch, int) and any(side % patch for side in image_size):
-        size = "×".join(map(str, image_size))
-        raise InputError(f"weights {folder}: patches of {patch} pixels do not divide images of {size} pixels")
+    _check_patches(folder, getattr(vision, "patch_size", None), image_size)
     for key, value in options.model_dump(exclude_none=True).items():
         if not hasattr(vision, key):
             raise InputError(f"weights {folder}: {config.model_type} has no {key}: remove it")
@@ -115,9 +115,19 @@ def _transformers_model(
     try:
         model, new = load_model(folder, config, transformers.AutoModelForImageClassification)
         resized = _resized(model, config, image_size)
-    except (OSError, ValueError, KeyError) as error:
+    except LOADING_ERRORS as error:
         raise loading_error(folder, error) from None
     return LibraryClassifier(resized, tuple(new))
+
+
+def _check_patches(folder: Path, patch: Any, image_size: tuple[int, int]) -> None:
+    """Raise InputError if patches of this size, in pixels, would leave out a border of the images."""
+    sides = tuple(patch if isinstance(patch, list | tuple) else (patch, patch))
+    if all(isinstance(side, int) for side in sides) and any(
+        length % side for length, side in zip(image_size, sides, strict=True)
+    ):
+        patches, size = ("×".join(map(str, each)) for each in (sides, image_size))
+        raise InputError(f"weights {folder}: patches of {patches} pixels do not divide images of {size} pixels")
 
 
 def _resized(model: Any, config: Any, image_size: tuple[int, int]) -> Any:
@@ -130,7 +140,7 @@ def _resized(model: Any, config: Any, image_size: tuple[int, int]) -> Any:
         return model
     config = copy.deepcopy(config)
     side = image_size[0] if image_size[0] == image_size[1] else list(image_size)
-    setattr(getattr(config, "vision_config", config), "image_size", side)
+    getattr(config, "vision_config", config).image_size = side
     resized = transformers.AutoModelForImageClassification.from_config(config)
     if torch.get_default_device().type == "meta":
         return resized
@@ -151,7 +161,7 @@ def _resampled(positions: Tensor, shape: torch.Size) -> Tensor:
         raise ValueError(f"{old} positions cannot be resampled to {new}: their grids are not square")
     grids = [[math.isqrt(number - prefix)] * 2 for number in (new, old)]
     tokens = positions.reshape(1, old, positions.shape[-1])
-    return resample_abs_pos_embed(tokens, grids[0], grids[1], num_prefix_tokens=prefix).view(shape)
+    return cast(Tensor, resample_abs_pos_embed(tokens, grids[0], grids[1], num_prefix_tokens=prefix).view(shape))
 
 
 def _is_square(number: int) -> bool:

@@ -117,6 +117,10 @@ class ImageClassification(Classifier, ImageClassificationSpec):
             augmentation.erase_boxes(pixels, self.recipe.erase)
         return pixels, labels
 
+    def plain_images(self, split: Split, indices: Sequence[int]) -> Tensor:
+        """Return normalized images (B, C, size, size) as in evaluation, also those of train."""
+        return augmentation.normalize(self.fit_all(self.splits[split].images, indices, False), self.mean, self.std)
+
     def fit_all(self, images: Any, indices: Sequence[int], training: bool) -> Tensor:
         """Return some images as (B, C, size, size) uint8, each as by `fit`."""
         size = self.recipe.image_size
