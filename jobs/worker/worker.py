@@ -19,6 +19,7 @@ from dropbench.harness.cli.streams import output_is_closed
 from dropbench.harness.clock import utc_now_iso
 from dropbench.harness.errors import InputError, Interrupted
 from dropbench.harness.predictions.store import FOLDER as PREDICTIONS
+from dropbench.harness.runs.kept_weights import discard_weights
 from dropbench.harness.runs.lease import Lease, SupersededError, holder
 from dropbench.harness.runs.run_directory import RunDirectory
 from dropbench.harness.settings import Settings
@@ -267,6 +268,7 @@ def _discard_training_states(directory: RunDirectory, result: dict[str, Any]) ->
     from dropbench.harness.training import checkpoint
 
     checkpoint.discard(directory.path / "checkpoint", result["selected_step"])
+    discard_weights(directory)
 
 
 @contextlib.contextmanager
