@@ -222,7 +222,7 @@ def reductions(directory: RunDirectory) -> list[list[int]]:
             steps[-1].append(tensor.numel())
         return gather(results, tensor, *arguments, **options)
 
-    Trainer.step, dist.all_reduce, dist.all_gather = noted_step, noted_reduce, noted_gather  # type: ignore[method-assign]
+    Trainer.step, dist.all_reduce, dist.all_gather = noted_step, noted_reduce, noted_gather  # type: ignore[method-assign,assignment]
     run_trial(directory, settings_of(directory))
     return steps
 
