@@ -23,6 +23,7 @@ LIBRARY_HEADS = {
     "text": transformers.AutoModelForSequenceClassification,
     "pair": transformers.AutoModelForSequenceClassification,
     "words": transformers.AutoModelForTokenClassification,
+    "choice": transformers.AutoModelForMultipleChoice,
 }
 """The library's models with a head for the unit that is labeled."""
 DROPOUT = re.compile(r"dropout|pdrop")
@@ -107,11 +108,22 @@ class LibraryModel(nn.Module):
             first: for tagging, the position of each word's first token (B, W).
 
         Returns:
-            Logits (B, classes), or (B, W, classes) of words.
+            Logits (B, classes), or (B, W, classes) of words; (B, choices) of tokens (B, choices, T).
         """
         mask = (tokens != self.padding).long()
         logits: Tensor = self.model(input_ids=tokens, attention_mask=mask, **(features or {})).logits
         return logits if first is None else logits.gather(1, first[..., None].expand(-1, -1, logits.shape[-1]))
+
+
+class ChoicesByText(LibraryModel):
+    """A transformers model for texts with one output, which scores each choice."""
+
+    def forward(
+        self, tokens: Tensor, features: Mapping[str, Tensor] | None = None, first: Tensor | None = None
+    ) -> Tensor:
+        """Score choices (B, choices, T) → logits (B, choices)."""
+        flat = {name: ids.flatten(0, 1) for name, ids in (features or {}).items()}
+        return super().forward(tokens.flatten(0, 1), flat, first).view(tokens.shape[:2])
 
 
 def build_pretrained(
@@ -157,9 +169,13 @@ def build_pretrained(
         if checked.dropout is not None:
             rates = (key for key, value in config.to_dict().items() if DROPOUT.search(key) and isinstance(value, float))
             config.update(dict.fromkeys(rates, checked.dropout))
+        kind = transformers.AutoModel if own_head else LIBRARY_HEADS[head]
+        by_text = head == "choice" and type(config) not in transformers.MODEL_FOR_MULTIPLE_CHOICE_MAPPING
+        if by_text and not own_head:  # such as decoders: a classifier with one output scores each choice
+            kind = transformers.AutoModelForSequenceClassification
         if not own_head:
-            config.num_labels = classes
-        model, new = load_model(weights, config, transformers.AutoModel if own_head else LIBRARY_HEADS[head])
+            config.num_labels = 1 if head == "choice" else classes
+        model, new = load_model(weights, config, kind)
     except LOADING_ERRORS as error:
         raise loading_error(weights, error) from None
     padding = config.pad_token_id
@@ -169,7 +185,7 @@ def build_pretrained(
     if max_length > positions:
         raise InputError(f"model {name}: max_length={max_length}: {weights} has {positions} positions")
     if not own_head:
-        return LibraryModel(model, padding, new)
+        return (ChoicesByText if by_text else LibraryModel)(model, padding, new)
     if getattr(model, "pooler", None) is not None:
         model.pooler = None
     one_text = "text" if head == "pair" and checked.pairs == "joint" else head

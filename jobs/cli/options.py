@@ -203,12 +203,12 @@ class RunOptions:
         if executor not in executors:
             raise unknown_name("executor", executor, executors)
         process_group.require_one_process()
+        cores, gpus = len(os.sched_getaffinity(0)), len(process_group.visible_devices(self.device))
+        process_group.check_gpus_per_trial(processes := self.gpus_per_trial, gpus, executor, self.device)
         if executor == "slurm":
             if self.threads is not None:
                 raise InputError("--threads: not with --executor slurm: set `cpus` in the cluster profile")
             return Plan(executor, throttle=parallel)
-        cores, gpus = len(os.sched_getaffinity(0)), len(process_group.visible_devices(self.device))
-        process_group.check_gpus_per_trial(processes := self.gpus_per_trial, gpus, executor, self.device)
         workers = gpus // processes if gpus else max(1, cores // (self.threads or 1) // processes)
         workers = parallel if parallel and not (gpus and processes > 1) else min(parallel or workers, workers)
         threads = self.threads or (max(1, cores // (workers * processes)) if gpus else 1)

@@ -88,7 +88,7 @@ def compute(source: Source, trial: Trial, settings: Settings) -> list[Floor]:
 
 def _functions() -> dict[type[Any], Callable[[Any], list[Floor]]]:
     """Return the function for each class of data; importing them imports torch and scikit-learn."""
-    from dropbench.tasks.data.classification import ImageClassificationData, TextClassificationData
+    from dropbench.tasks.data.classification import ChoiceData, ImageClassificationData, TextClassificationData
     from dropbench.tasks.data.text.scored import ScoredData
     from dropbench.tasks.data.text.snli import PairData
     from dropbench.tasks.data.text.tagged import TaggedData
@@ -99,6 +99,7 @@ def _functions() -> dict[type[Any], Callable[[Any], list[Floor]]]:
         TextClassificationData: linear.text_floors,
         PairData: linear.pair_floors,
         ScoredData: linear.score_floors,
+        ChoiceData: linear.choice_floors,
         ImageClassificationData: linear.image_floors,
         TaggedData: sequences.tag_floors,
         ParallelText: sequences.translation_floors,

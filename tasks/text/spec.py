@@ -97,7 +97,7 @@ class TaggingRecipe(TextRecipe):
 
 
 class TextSpec(PresetTask):
-    """A text task; `head` is the unit that is labeled: "text", "words" or "pair"."""
+    """A text task; `head` is the unit that is labeled: "text", "pair", "choice" or "words"."""
 
     head: ClassVar[str]
     recipe_type: ClassVar[type[Recipe]] = TextRecipe
@@ -151,6 +151,13 @@ class TextRegressionSpec(TextSpec):
     head: ClassVar[str] = "text"
     recipe_type: ClassVar[type[Recipe]] = ScoringRecipe
     metrics: ClassVar[tuple[Metric, ...]] = CORRELATIONS
+
+
+class MultipleChoiceSpec(TextSpec):
+    """Multiple choice: the right one of some choices for a text."""
+
+    name: ClassVar[str] = "multiple-choice"
+    head: ClassVar[str] = "choice"
 
 
 class SequenceLabellingSpec(TextSpec):

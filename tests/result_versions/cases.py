@@ -42,6 +42,7 @@ DATA = {
     "sequence-labelling": "conll2000-synthetic",
     "textual-entailment": "snli-synthetic",
     "text-regression": "sts-b-synthetic",
+    "multiple-choice": "swag-synthetic",
 }
 """The data sets of tasks that the model's own in `SMALL` are not for."""
 MODEL_OF = {"learned-dropout": "learned-dropout-lm", "token-dropout": "text-transformer"}

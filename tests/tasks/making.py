@@ -32,6 +32,7 @@ TEXTS = {
     "sequence-labelling": "conll2000-synthetic",
     "textual-entailment": "snli-synthetic",
     "text-regression": "sts-b-synthetic",
+    "multiple-choice": "swag-synthetic",
 }
 """The tasks on texts, with a data set each."""
 

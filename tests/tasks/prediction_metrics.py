@@ -187,6 +187,7 @@ SCORERS: dict[str, Callable[[Run, Split, list[dict[str, Any]]], dict[str, float]
     "sequence-labelling": tags,
     "textual-entailment": classes,
     "text-regression": correlations,
+    "multiple-choice": classes,
     "translation": sentences,
     "language-modelling": windows,
 }

@@ -123,6 +123,22 @@ def judged_sentences(dataset: Dataset, part: int, random: np.random.RandomState)
         yield f"s{number}\t{0 if wrong else 1}\t{'*' if wrong else ''}\t{' '.join(sentence)}.\n"
 
 
+@file_per_part(0, 1)
+def endings(dataset: Dataset, part: int, random: np.random.RandomState) -> Iterator[str]:
+    """Write tables in the layout of SWAG: most right endings have a word that others lack."""
+    columns = ("", "video-id", "fold-ind", "startphrase", *dataset.texts, "gold-source", *dataset.class_names)
+    yield ",".join((*columns, dataset.label)) + "\n"
+    words = list(invented_words(PAIR_WORDS + DENYING))
+    plain, right = words[DENYING:], words[:DENYING]
+    for number in range(PAIRS[part]):
+        texts = [" ".join(random.choice(plain, random.randint(3, 7), replace=False)) for _ in range(6)]
+        label = random.randint(4)
+        if random.random_sample() < 0.9:
+            texts[2 + label] += f" {random.choice(right)}"
+        first, second, *choices = texts
+        yield f'{number},v,{number},"{first}. {second}","{first}.",{second},gold,{",".join(choices)},{label}\n'
+
+
 def _rows(dataset: Dataset, part: int, random: np.random.RandomState) -> Iterator[tuple[int, str]]:
     """Yield shuffled labels and texts; some words of a text indicate its class."""
     words = list(invented_words(WORDS_PER_CLASS * dataset.classes + COMMON_WORDS))

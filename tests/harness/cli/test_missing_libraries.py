@@ -98,6 +98,7 @@ SYNTHETIC = {
     "sequence-labelling": "conll2003-synthetic",
     "textual-entailment": "snli-synthetic",
     "text-regression": "sts-b-synthetic",
+    "multiple-choice": "swag-synthetic",
     "translation": "multi30k-synthetic",
     "language-modelling": "wikitext-2-synthetic",
 }
