@@ -154,9 +154,7 @@ def build_pretrained(
     """
     checked = model_options(PretrainedOptions, name, options)
     if weights is None:
-        raise InputError(
-            f"model {name}: expected `--weights FOLDER` with config.json, tokenizer.json and model.safetensors"
-        )
+        raise InputError(f"model {name}: expected `--weights` with a folder of transformers, or `hf:ORGANISATION/NAME`")
     if features:
         raise InputError(f"model {name}: features={','.join(features)}: its tokens are not words: expected none")
     own_head = checked.own_head(head)

@@ -10,11 +10,9 @@ from typing import Any, cast
 
 import timm
 import torch
-import transformers
 from timm.layers.pos_embed import resample_abs_pos_embed
 from torch import Tensor, nn
 
-from dropbench.adapters.transformers_loading import LOADING_ERRORS, load_model, loading_error, read_config
 from dropbench.adapters.vision.image_weights import timm_config
 from dropbench.adapters.vision.options import ImageEncoderOptions
 from dropbench.harness.errors import InputError
@@ -102,6 +100,10 @@ def _timm_model(
 def _transformers_model(
     folder: Path, options: ImageEncoderOptions, *, image_size: tuple[int, int], channels: int, classes: int
 ) -> nn.Module:
+    import transformers
+
+    from dropbench.adapters.transformers_loading import LOADING_ERRORS, load_model, loading_error, read_config
+
     config = read_config(folder)
     vision = getattr(config, "vision_config", config)
     if channels != (own := getattr(vision, "num_channels", 3)):
@@ -141,7 +143,7 @@ def _resized(model: Any, config: Any, image_size: tuple[int, int]) -> Any:
     config = copy.deepcopy(config)
     side = image_size[0] if image_size[0] == image_size[1] else list(image_size)
     getattr(config, "vision_config", config).image_size = side
-    resized = transformers.AutoModelForImageClassification.from_config(config)
+    resized = type(model)._from_config(config)
     if torch.get_default_device().type == "meta":
         return resized
     state, target = model.state_dict(), resized.state_dict()

@@ -209,7 +209,7 @@ def test_missing_and_unexpected_weights_raise_input_errors(folder: Path, tmp_pat
         make("text-classification", tmp_path)
     with pytest.raises(InputError, match="starts from random weights: remove `--weights x`"):
         trial_of("text-classification", "trec-synthetic", "text-transformer", weights="x")
-    with pytest.raises(InputError, match="expected `--weights FOLDER`"):
+    with pytest.raises(InputError, match="expected `--weights` with a folder"):
         trial_of("text-classification", "trec-synthetic", "transformers-encoder")
 
 
