@@ -77,6 +77,9 @@ class ImageClassification(Classifier, ImageClassificationSpec):
             maps = LabelMaps.for_images(folder, self.splits["train"].images, len(self.classes))
             self.views = LabelMapViews(maps, self.recipe, self.randaugment)
 
+    def train_targets(self) -> Tensor:
+        return self.labels["train"]
+
     def build_model(self) -> nn.Module:
         model = super().build_model()
         if self.recipe.token_labels is not None:

@@ -34,7 +34,7 @@ class ImageRecipe(Recipe):
     )
     token_maps_fingerprint: str | None = Field(default=None, description="fingerprint of the label maps; filled in")
     image_size: int = Field(default=224, ge=1, description="side of the model's input, in pixels")
-    channels: int = Field(default=3, ge=1, le=3)
+    channels: int = Field(default=3, ge=1, le=3, description="channels of the model's input")
     flip: bool = Field(default=False, description="flip half of the training images horizontally")
     crop_padding: int = Field(default=0, ge=0, description="pixels added on each side before a random crop")
     resized_crop: bool = Field(default=False, description="random resized crops (scale 0.08 to 1), as on ImageNet")
@@ -69,7 +69,9 @@ class ImageRecipe(Recipe):
         return self
 
     def unread(self, model: Mapping[str, Any]) -> dict[str, str]:
-        own = {} if self.token_labels is not None else {"token_weight": "not read without token_labels"}
+        own = {"token_weight": "not read without token_labels"}
+        if self.token_labels is not None:
+            own = {"class_weights": "not read with token_labels"}
         if self.image_size < MIN_CROPPED_SIZE:
             own["center_crop"] = f"images below {MIN_CROPPED_SIZE} pixels are not cropped in evaluation"
         if not self.resized_crop:

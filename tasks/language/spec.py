@@ -34,6 +34,9 @@ class LanguageRecipe(Recipe):
     evaluate_every: int | None = Field(default=500, ge=1, description="steps between evaluations")
     evaluation_batches: int = Field(default=200, ge=1, description="maximum number of micro-batches per evaluation")
 
+    def unread(self, model: Mapping[str, Any]) -> dict[str, str]:
+        return super().unread(model) | {"class_weights": "the task has no such loss"}
+
     @model_validator(mode="after")
     def _check_steps(self) -> Self:
         if self.epochs is not None:

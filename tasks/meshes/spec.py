@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from dropbench.harness.trials.metric import Metric
-from dropbench.harness.trials.recipe import Recipe
+from dropbench.harness.trials.recipe import OF_CLASSES, Recipe
 from dropbench.tasks.preset_task import PresetTask
 
 
@@ -22,7 +22,7 @@ class MeshRecipe(Recipe):
     noise: float = Field(default=0.4, ge=0, lt=1, description="maximum relative change of each color channel")
 
     def unread(self, model: Mapping[str, Any]) -> dict[str, str]:
-        return super().unread(model) | {"label_smoothing": "the task has no such loss"}
+        return super().unread(model) | dict.fromkeys(OF_CLASSES, "the task has no such loss")
 
 
 class MeshRecoverySpec(PresetTask):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -29,7 +30,10 @@ class TranslationRecipe(Recipe):
     beam: int = Field(default=5, ge=1, description="beam size")
     lenpen: float = Field(default=1.0, description="length penalty: scores are divided by length ** lenpen")
     max_len_a: float = Field(default=0.0, ge=0, description="a translation has at most a · source length + b tokens")
-    max_len_b: int = Field(default=200, ge=1)
+    max_len_b: int = Field(default=200, ge=1, description="the b of that maximum, in tokens")
+
+    def unread(self, model: Mapping[str, Any]) -> dict[str, str]:
+        return super().unread(model) | {"class_weights": "the task has no such loss"}
 
 
 class TranslationSpec(PresetTask):
