@@ -111,11 +111,12 @@ def learning_rate(recipe: Recipe, step: int, steps: int) -> float:
     if recipe.lr_schedule == "timm-cosine":
         return _timm_cosine(recipe, step, steps)
     warmup = _in_steps(recipe.warmup, recipe.warmup < 1, steps)
-    if recipe.warmup_lr == 0.0 or recipe.lr_schedule in get_args(TransformersSchedule):
+    of_transformers = recipe.lr_schedule in get_args(TransformersSchedule)
+    if of_transformers or (warmup and recipe.warmup_lr == 0.0):
         warmup = math.ceil(warmup)  # as in transformers, where every warm-up begins at 0
-    if recipe.lr_schedule in get_args(TransformersSchedule):
+    if of_transformers:
         options = tuple(sorted((recipe.lr_options or {}).items()))
-        return recipe.lr * _of_transformers(recipe.lr_schedule, recipe.lr, math.ceil(warmup), steps, options)(step)
+        return recipe.lr * _of_transformers(recipe.lr_schedule, recipe.lr, int(warmup), steps, options)(step)
     if step < warmup:
         if recipe.warmup_lr is not None:
             return recipe.warmup_lr + (recipe.lr - recipe.warmup_lr) * step / warmup

@@ -30,17 +30,19 @@ FILLED_IN = ("_fingerprint", "_digest")
 class Recipe(FiniteModel):
     """Hyper-parameters. All of them change the result, so they are part of a trial's identity."""
 
-    epochs: int | None = Field(default=None, ge=1, description="passes over the training data")
-    steps: int | None = Field(default=None, ge=1, description="optimizer steps, instead of epochs")
-    batch_size: int = Field(default=64, ge=1, description="samples per optimizer step, over all devices")
+    epochs: int | None = Field(default=None, ge=1, description="length of the training, in epochs")
+    steps: int | None = Field(default=None, ge=1, description="length of the training, instead of epochs, in steps")
+    batch_size: int = Field(default=64, ge=1, description="size of a batch over all devices, in samples")
     accumulate: int = Field(default=1, ge=1, description="micro-batches that a batch is split into")
     optimizer: str = Field(default="adamw", description="adamw, adam or sgd of torch, one of timm, or a plug-in's")
     lr: float = Field(default=1e-3, gt=0, description="peak learning rate")
     min_lr: float = Field(default=0.0, ge=0, description="learning rate at the end of the schedule")
     beta1: float = Field(default=0.9, ge=0, lt=1, description="decay of Adam's mean of gradients")
     beta2: float = Field(default=0.999, ge=0, lt=1, description="decay of Adam's mean of squared gradients")
-    momentum: float = Field(default=0.9, ge=0, lt=1, description="of SGD")
-    weight_decay: float = Field(default=0.0, ge=0, description="not of biases, norms and positions; see decay_all")
+    momentum: float = Field(default=0.9, ge=0, lt=1, description="momentum of SGD")
+    weight_decay: float = Field(
+        default=0.0, ge=0, description="weight decay of matrices, not of positions; see decay_all"
+    )
     backbone_lr: float | None = Field(default=None, gt=0, description="backbone's learning rate, as a share of lr")
     head_lr: float | None = Field(default=None, gt=0, description="peak learning rate of the head; default: lr")
     layer_decay: float | None = Field(
@@ -49,7 +51,7 @@ class Recipe(FiniteModel):
     freeze: Names | None = Field(
         default=None, description="parts of names of parameters that are not trained, as embeddings,layer.[0-3]"
     )
-    lora: Lora | None = Field(default=None, description="train low-rank adapters and the head alone (peft)")
+    lora: Lora | None = Field(default=None, description="train low-rank adapters and the head alone (peft): lora.r=8")
     decay_all: bool | None = Field(default=None, description="weight decay on biases, norms and positions, too")
     lr_schedule: (
         Literal["cosine", "timm-cosine", "linear", "constant", "inverse-sqrt", "step"] | TransformersSchedule
@@ -61,11 +63,13 @@ class Recipe(FiniteModel):
     lr_options: dict[str, Scalar] | None = Field(
         default=None, description="arguments of a schedule of transformers, as power or num_cycles"
     )
-    lr_drop: float | None = Field(default=None, gt=0, description="step (or share of steps) of lr_schedule=step's drop")
-    lr_decay_steps: float | None = Field(
-        default=None, gt=0, description="end of cosines and linear: steps, or a share of all steps if at most 1"
+    lr_drop: float | None = Field(
+        default=None, gt=0, description="drop of lr_schedule=step, in steps, or a share of all steps if at most 1"
     )
-    warmup: float = Field(default=0.0, ge=0, description="linear warm-up: steps, or a share of all steps if below 1")
+    lr_decay_steps: float | None = Field(
+        default=None, gt=0, description="end of cosines and linear, in steps, or a share of all steps if at most 1"
+    )
+    warmup: float = Field(default=0.0, ge=0, description="linear warm-up, in steps, or a share of all steps if below 1")
     warmup_lr: float | None = Field(default=None, ge=0, description="learning rate of step 0; default: from 0")
     clip_norm: float | None = Field(default=None, gt=0, description="largest gradient norm")
     label_smoothing: float = Field(default=0.0, ge=0, lt=1, description="share of the target that all classes share")
@@ -76,15 +80,21 @@ class Recipe(FiniteModel):
     )
     amp: Literal["no", "bf16", "fp16"] = Field(default="no", description="format of autocast; no: float32")
     ema: float | None = Field(default=None, gt=0, lt=1, description="decay of the averaged weights for evaluation")
-    evaluate_every: int | None = Field(default=None, ge=1, description="steps between evaluations; default: an epoch")
-    patience: int | None = Field(default=None, ge=1, description="evaluations without improvement before a stop")
+    evaluate_every: int | None = Field(
+        default=None, ge=1, description="time between evaluations, in steps; default: an epoch"
+    )
+    patience: int | None = Field(
+        default=None, ge=1, description="time without improvement before a stop, in evaluations"
+    )
     average_last: int | None = Field(
         default=None, ge=1, description="average the weights of this many last evaluations, instead of the best on dev"
     )
     kinds: tuple[SiteKind, ...] | None = Field(
         default=None, description="kinds of sites to regularize, as decoder-self,cross; default: all but class, token"
     )
-    finetune_epochs: int = Field(default=50, ge=1, description="of the second phase of align=finetune (DropKey 4.1)")
+    finetune_epochs: int = Field(
+        default=50, ge=1, description="length of the second phase of align=finetune (DropKey 4.1), in epochs"
+    )
     finetune_lr: float = Field(default=1e-5, gt=0, description="constant learning rate of that phase")
     seed_init: Seed | None = Field(default=None, description="seed of the initial weights; default: the trial's")
     seed_order: Seed | None = Field(
@@ -145,17 +155,16 @@ class Recipe(FiniteModel):
         filled_in = (key for key in type(self).model_fields if key.endswith(FILLED_IN))
         every = BETAS + MOMENTUM
         optimizer = {*every} - {*OPTIMIZERS.entry(self.optimizer).facts.get("reads", every)}
-        decay: tuple[str, ...] = (
-            () if self.lr_schedule in ("cosine", "timm-cosine", "linear") else ("min_lr", "lr_decay_steps")
-        )
         if self.lr_schedule in get_args(TransformersSchedule):
-            decay += ("warmup_lr",)
+            schedule: tuple[str, ...] = ("min_lr", "lr_decay_steps", "warmup_lr")
+        elif self.lr_schedule in ("cosine", "timm-cosine", "linear"):
+            schedule = ("lr_options",)
         else:
-            decay += ("lr_options",)
+            schedule = ("min_lr", "lr_decay_steps", "lr_options")
         return {
             **dict.fromkeys(filled_in, "it is filled in"),
             **dict.fromkeys(optimizer, f"not read with optimizer={self.optimizer}"),
-            **dict.fromkeys(decay, f"not read with lr_schedule={self.lr_schedule}"),
+            **dict.fromkeys(schedule, f"not read with lr_schedule={self.lr_schedule}"),
             **({} if self.warmup else {"warmup_lr": "not read without warmup"}),
         }
 

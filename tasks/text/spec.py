@@ -41,10 +41,10 @@ class TextRecipe(Recipe):
     """Hyper-parameters of a text task; `of_pairs`: whether a sample may be two texts."""
 
     of_pairs: ClassVar[bool] = False
-    max_length: int = Field(default=256, ge=1, description="maximum number of tokens per text")
+    max_length: int = Field(default=256, ge=1, description="maximum length of a text, in tokens")
     min_count: int = Field(default=1, ge=1, description="minimum occurrences in train of a word in the vocabulary")
     lowercase: bool = Field(default=True, description="words in small letters")
-    word_dropout: float = Field(default=0.0, ge=0, lt=1, description="share of words replaced by unknown in training")
+    word_dropout: float = Field(default=0.0, ge=0, lt=1, description="share of words that training replaces by unknown")
     vectors: str | None = Field(default=None, description="word vectors: a file or folder in DROPBENCH_DATA/vectors")
     vectors_fingerprint: str | None = Field(default=None, description="fingerprint of `vectors`; filled in")
     freeze_vectors: bool = Field(default=False, description="keep the word vectors as they are")

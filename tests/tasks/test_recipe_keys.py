@@ -63,7 +63,11 @@ CASES: dict[str, tuple[tuple[str, str, str], dict[str, Any], dict[str, Any]]] = 
 SLOW = {"qpic", "metro", "translation as fairseq", "mixture of experts"}
 OTHERWISE = {"kinds", "seed_splits", "model", "epochs", "steps", "freeze", "lora"}
 """Keys that are read as a part of `Trial.recipe`, or of which one excludes the other."""
-UNSET = {"volo": {"mixup", "cutmix"}, "a constant rate": {"lr_drop"}, "an encoder of transformers": {"vectors"}}
+UNSET = {
+    "volo": {"mixup", "cutmix", "class_weights"},
+    "a constant rate": {"lr_drop"},
+    "an encoder of transformers": {"vectors"},
+}
 """Keys that have to be unset."""
 
 
