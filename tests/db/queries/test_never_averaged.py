@@ -7,7 +7,6 @@ import io
 import json
 import re
 import runpy
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,31 +90,22 @@ def trials(kind: str) -> Iterator[tuple[Trial, str, float]]:
             yield trial, libraries, value
 
 
-@pytest.fixture(params=PAIRS, scope="module")
+@pytest.fixture(params=PAIRS)
 def kind(request: pytest.FixtureRequest) -> str:
     """The difference of a pair."""
     return str(request.param)
 
 
-@pytest.fixture(scope="module")
-def filled(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture
+def place(folder: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the trials of a pair in a database, and their suite; the data are elsewhere."""
-    folder = tmp_path_factory.mktemp("filled")
     (folder / "mine.yaml").write_text(SUITE)
-    with pytest.MonkeyPatch.context() as patch, open_store(f"sqlite:///{folder}/dropbench.db") as store:
-        patch.chdir(folder)
+    monkeypatch.setenv("COLUMNS", "400")
+    with open_store("sqlite:///dropbench.db") as store:
         for trial, libraries, value in trials(kind):
             metrics: list[Any] = [("test/accuracy", -1, value), ("train/loss", 0, value)]
             store.record([RunRecord(trial, "succeeded", None, [], metrics, libraries=libraries)])
         store.add_requests(requests(kind, load_suite("mine.yaml")))
-    return folder
-
-
-@pytest.fixture
-def place(folder: Path, filled: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of that folder, the working one, with its times, which mark the database."""
-    monkeypatch.setenv("COLUMNS", "400")
-    shutil.copytree(filled, folder, dirs_exist_ok=True)
     return folder
 
 
