@@ -49,6 +49,10 @@ class Recipe(FiniteModel):
     clip_norm: float | None = Field(default=None, gt=0, description="largest gradient norm")
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
     amp: Literal["no", "bf16", "fp16"] = "no"
+    checkpoint_activations: Literal[True] | None = Field(
+        default=None, description="layers keep their inputs alone, and run again in the backward pass: less memory"
+    )
+    channels_last: Literal[True] | None = Field(default=None, description="convolutions with channels as last axis")
     ema: float | None = Field(default=None, gt=0, lt=1, description="decay of the averaged weights for evaluation")
     evaluate_every: int | None = Field(default=None, ge=1, description="steps between evaluations; default: an epoch")
     patience: int | None = Field(default=None, ge=1, description="evaluations without improvement before a stop")

@@ -61,7 +61,7 @@ CASES: dict[str, tuple[tuple[str, str, str], dict[str, Any], dict[str, Any]]] = 
     "metro": (("mesh-recovery", "humbi-synthetic", "metro"), {**STEPS, **METRO, "image_size": 32}, {}),
 }  # fmt: skip
 SLOW = {"qpic", "metro", "translation as fairseq", "mixture of experts"}
-OTHERWISE = {"kinds", "seed_splits", "model", "epochs", "steps"}
+OTHERWISE = {"kinds", "channels_last", "checkpoint_activations", "seed_splits", "model", "epochs", "steps"}
 """Keys that are read as a part of `Trial.recipe`, or of which one excludes the other."""
 UNSET = {"volo": {"mixup", "cutmix"}, "a constant rate": {"lr_drop"}, "an encoder of transformers": {"vectors"}}
 """Keys that have to be unset."""
@@ -140,6 +140,7 @@ def test_every_family_of_models_is_among_the_cases() -> None:
 
 REFUSED: list[tuple[tuple[str, str, str], dict[str, Any], str]] = [
     (TREC, {"backbone_lr": 1e-4}, "recipe: backbone_lr: model 'text-transformer' has no backbone"),
+    (TREC, {"channels_last": True}, "recipe: channels_last: model 'text-transformer' has no convolutions: remove it"),
     (TREC, {"momentum": 0.8}, "recipe: momentum=0.8: not read with optimizer=adam: remove it"),
     (TREC, {"optimizer": "sgd", "beta1": 0.8}, "recipe: beta1=0.8: not read with optimizer=sgd"),
     (TREC, {"lr_schedule": "constant", "min_lr": 0.1}, "recipe: min_lr=0.1: not read with lr_schedule=constant"),
