@@ -13,6 +13,10 @@ from dropbench.harness.errors import InputError, UnsuitableError
 from dropbench.harness.memory import checkpoint_activations
 from dropbench.harness.models.regularize import DEFAULT_KINDS, Report, bind, find_patches
 from dropbench.harness.models.sites import set_on_sites, sites
+from dropbench.harness.optimization.catalog import LORA
+from dropbench.harness.optimization.freezing import freeze
+from dropbench.harness.optimization.options import Lora
+from dropbench.harness.registry import load_for
 from dropbench.harness.regularizers.base import Regularizer, Site
 from dropbench.harness.regularizers.passes import Passes, loss_of_passes
 from dropbench.harness.training.data_loading import repeat_batch
@@ -21,12 +25,16 @@ from dropbench.harness.trials.trial import Trial
 
 
 def bind_trial(model: nn.Module, trial: Trial) -> Report:
-    """Regularize a model as its trial defines, and set how it computes.
+    """Freeze parameters of a model, add LoRA to it, regularize it and set how it computes, as its trial defines.
 
     Raises:
-        InputError: as `regularize` does, or the model has nothing that a key of the recipe acts on.
+        InputError: as for `regularize`, `freeze` and `add_lora`; or the model has nothing that a key acts on.
     """
     recipe = trial.recipe
+    if (patterns := recipe.get("freeze")) is not None:
+        freeze(model, patterns)
+    if (lora := recipe.get("lora")) is not None:
+        load_for("lora", LORA)(model, Lora(**lora))
     kinds = recipe.get("kinds") or DEFAULT_KINDS
     params: dict[str, Any] = trial.regularizer.params
     # Looked up before: the lookup reads weights, and one that a regularizer computes changes with each use.

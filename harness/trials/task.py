@@ -58,6 +58,8 @@ for _name, _folder, _help in (
     ("text-regression", "text", "one score a text, or a pair of texts, such as similarity"),
     ("sequence-labelling", "text", "one tag a word: entities, chunks, parts of speech (DropAttention 5.2)"),
     ("textual-entailment", "text", "what follows from what (DropAttention 5.3)"),
+    ("multiple-choice", "text", "one of several choices a text"),
+    ("question-answering", "text", "the part of a text that answers a question"),
     ("translation", "translation", "sentences of another language (DropAttention 5.4)"),
     ("language-modelling", "language", "the next token of a running text (Learned Dropout)"),
 ):
@@ -214,8 +216,7 @@ class Task(ABC):
     def num_targets(self, batch: Any) -> tuple[float, ...]:
         """Return the numbers of targets, such as boxes, that terms of the loss are divided by besides its loss terms.
 
-        While `share` is set, `loss` divides by the share of those of the whole batch instead: a micro-batch may have
-        more of them per loss term than others.
+        While `share` is set, `loss` divides by its share of those of the whole batch: micro-batches may differ in them.
         """
         return ()
 
@@ -293,6 +294,5 @@ class Task(ABC):
 
     def evaluation_batches(self, split: Split, size: int) -> Iterator[list[int]]:
         """Yield the batches of a split for evaluation, every sample once."""
-        total = self.size(split)
-        for start in range(0, total, size):
-            yield list(range(start, min(start + size, total)))
+        order = range(self.size(split))
+        yield from (list(order[start : start + size]) for start in range(0, len(order), size))

@@ -115,9 +115,8 @@ class RunOptions:
     task: Annotated[
         str | None, typer.Option(metavar="NAME", help="Task, without a SUITE.", autocompletion=complete_task)
     ] = None
-    weights: Annotated[
-        str | None, typer.Option(metavar="PATH", help="Initial weights: a file, or a transformers folder.")
-    ] = None
+    weights: Annotated[str | None, typer.Option(metavar="NAME", help="Initial: a path, hf:NAME or timm:NAME.")] = None
+    keep_weights: Annotated[bool, typer.Option("--keep-weights", help="Keep the best fine-tuned weights.")] = False
     sweep: Annotated[
         list[str] | None,
         typer.Option(
@@ -179,7 +178,7 @@ class RunOptions:
         """
         from dropbench.harness.training.tracking import checked_trackers
 
-        options = {name: getattr(self, name) for name in ("device", "checkpoint_seconds", "compile")}
+        options = {name: getattr(self, name) for name in ("device", "checkpoint_seconds", "compile", "keep_weights")}
         settings = Settings.from_environment(**options, **({} if self.backend is None else {"backend": self.backend}))
         settings = replace(settings, trackers=checked_trackers(settings.trackers))
         settings, _ = with_folders(settings, self.data)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch.utils.data import BatchSampler, DistributedSampler
+from torch.utils.data import BatchSampler, DistributedSampler, TensorDataset
 
 from dropbench.harness.settings import Settings
 from dropbench.harness.trials.task import Split
@@ -49,7 +49,8 @@ PUBLISHED = ((1_281_167, 8, 64), (1_281_167, 8, 128), (1_281_167, 32, 128), (118
 
 def sampled(images: int, ranks: int, per_rank: int, epoch: int) -> list[list[int]]:
     """Return the micro-batches of an epoch in the sources, those of all GPUs in a step one after the other."""
-    samplers = [DistributedSampler(range(images), ranks, rank, seed=1) for rank in range(ranks)]
+    dataset = TensorDataset(torch.zeros(images))
+    samplers = [DistributedSampler(dataset, ranks, rank, seed=1) for rank in range(ranks)]
     for sampler in samplers:
         sampler.set_epoch(epoch)
     steps = zip(*(BatchSampler(sampler, per_rank, drop_last=True) for sampler in samplers), strict=True)
