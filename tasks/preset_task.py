@@ -30,7 +30,7 @@ from dropbench.tasks.data import DATASETS, Source, locate, read
 from dropbench.tasks.data.check import subset_notes
 from dropbench.tasks.data.read import Data, ThreeSplits
 from dropbench.tasks.data.resolve import has_seeded_split, resolve_data
-from dropbench.tasks.weights import load_by_name, resolve_weights, weights_path, weights_ref
+from dropbench.tasks.weights import load_by_name, load_initial_weights, weights_argument, weights_path, weights_ref
 
 if TYPE_CHECKING:
     from torch import nn
@@ -106,7 +106,7 @@ class PresetTask(Task):
         if len(names) > 1 and schedule != "constant":
             raise InputError(f"schedule '{schedule}': each part has its own: `{names[0]}:schedule={schedule} + …`")
         align = validate_alignment(request.align, regularizer)
-        weights = str(weights_path(request.weights)) if request.weights is not None else None
+        weights = weights_path(request.weights) if request.weights is not None else None
         unused = unused_keys(align, names)
         draft = Trial(
             task=cls.name,
@@ -139,7 +139,7 @@ class PresetTask(Task):
             raise InputError(f"seed_splits: no split of '{source.name}' is made by a seed: remove seed_splits")
         files = {
             "data": DataRef(name=request.data, fingerprint=fingerprint),
-            "weights": weights_ref(Path(draft.weights.path)) if draft.weights is not None else None,
+            "weights": weights_ref(draft.weights.path) if draft.weights is not None else None,
             "recipe": {**draft.recipe, **cls.check_files(draft.recipe, source, settings)},
         }
         return draft.model_copy(update=files)
@@ -197,14 +197,13 @@ class PresetTask(Task):
         from dropbench.harness.models.sites import sites
         from dropbench.harness.regularizers.composition import Composition, same_stage
         from dropbench.harness.training.regularization import bind_trial, check_objective
-        from dropbench.harness.trials.optimization import has_backbone
+        from dropbench.harness.trials.optimization import check_rates
 
         recipe = cls.recipe_type.model_validate(trial.recipe)
         with torch.device("meta"):
             model = cls.make_model(trial, recipe, cls.sizes_for(recipe, DATASETS.get(trial.data.name).classes or 2))
-        if "backbone_lr" in trial.overrides and not has_backbone(model):
-            raise InputError(f"recipe: backbone_lr: model '{trial.model}' has no backbone: remove it")
         report = bind_trial(model, trial)
+        check_rates(model, recipe, trial.overrides)
         check_objective(report.regularizer, cls, trial.regularizer.name)
         if isinstance(report.regularizer, Composition):
             for first, second in same_stage(report.regularizer.parts):
@@ -222,10 +221,10 @@ class PresetTask(Task):
 
     @classmethod
     def make_model(cls, trial: Trial, recipe: Any, sizes: Mapping[str, Any]) -> nn.Module:
-        """Return the model of a trial with random weights; `sizes` are its arguments besides its own options."""
+        """Return the model of a trial, with random weights unless it is built from a folder; `sizes`: its arguments."""
         from torch import nn
 
-        model = MODELS.get(trial.model)(trial.model, recipe.model, **sizes)
+        model = MODELS.get(trial.model)(trial.model, recipe.model, **sizes, **weights_argument(trial))
         if not isinstance(model, nn.Module):
             raise InputError(f"model '{trial.model}': its function returned {model!r:.60}: expected a torch.nn.Module")
         return model
@@ -247,10 +246,8 @@ class PresetTask(Task):
         return model
 
     def load_initial_weights(self, model: nn.Module) -> None:
-        """Load the trial's initial weights, if it has some, and append a note; raise InputError if they do not fit."""
-        if (weights := resolve_weights(self.trial)) is not None:
-            known = MODELS.entry(self.trial.model).facts.get("weights")  # else it is of a plug-in
-            self.notes.append((self.load_weights if known else load_by_name)(model, weights))
+        """Load the trial's initial weights unless `make_model` did, and append a note; InputError: they do not fit."""
+        self.notes += load_initial_weights(self.trial, model, self.load_weights)
 
     def setup(self) -> None:
         """Read the data into `splits` and `classes`."""

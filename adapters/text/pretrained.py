@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import torch
 import transformers
 from torch import Tensor, nn
-from transformers.utils import logging
 
 from dropbench.adapters.text.options import PretrainedOptions
 from dropbench.adapters.text.text_encoders import HEADS, Head
 from dropbench.adapters.text.transformers_text import TransformersEncoder
+from dropbench.adapters.transformers_loading import LOADING_ERRORS, LOCAL, load_model, loading_error, read_config
 from dropbench.harness.errors import InputError
 from dropbench.harness.validation import model_options
 
@@ -38,11 +37,9 @@ class Subwords:
 
     def __init__(self, folder: Path) -> None:
         try:
-            tokenizer: Any = transformers.AutoTokenizer.from_pretrained(
-                folder, local_files_only=True, trust_remote_code=False
-            )
-        except (OSError, ValueError, KeyError) as error:
-            raise InputError(f"weights {folder}: no tokenizer: {_first_line(error)}") from None
+            tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder, **LOCAL)
+        except LOADING_ERRORS as error:
+            raise loading_error(folder, error, "no tokenizer") from None
         if tokenizer.pad_token_id is None:
             tokenizer.pad_token = tokenizer.eos_token  # decoders have none; their texts do not contain the end token
         if not tokenizer.is_fast or tokenizer.pad_token_id is None:
@@ -196,14 +193,12 @@ def build_pretrained(
     """
     checked = model_options(PretrainedOptions, name, options)
     if weights is None:
-        raise InputError(
-            f"model {name}: expected `--weights FOLDER` with config.json, tokenizer.json and model.safetensors"
-        )
+        raise InputError(f"model {name}: expected `--weights` with a folder of transformers, or `hf:ORGANISATION/NAME`")
     if features:
         raise InputError(f"model {name}: features={','.join(features)}: its tokens are not words: expected none")
     own_head = checked.own_head(head)
+    config = read_config(weights)
     try:
-        config = transformers.AutoConfig.from_pretrained(weights, local_files_only=True, trust_remote_code=False)
         if config.is_encoder_decoder:
             raise InputError(f"weights {weights}: {config.model_type} is an encoder-decoder: expected an encoder")
         if config.pad_token_id is None:
@@ -217,9 +212,9 @@ def build_pretrained(
             kind = transformers.AutoModelForSequenceClassification
         if not own_head:
             config.num_labels = 1 if head == "choice" else classes
-        model, new = _load(weights, config, kind)
-    except (OSError, ValueError, KeyError) as error:
-        raise InputError(f"weights {weights}: {_first_line(error)}") from None
+        model, new = load_model(weights, config, kind)
+    except LOADING_ERRORS as error:
+        raise loading_error(weights, error) from None
     padding = config.pad_token_id
     # Families whose positions start after the padding id (such as RoBERTa) have fewer usable ones.
     positions = getattr(config, "max_position_embeddings", None) or max_length
@@ -233,37 +228,3 @@ def build_pretrained(
     one_text = "text" if head == "pair" and checked.pairs == "joint" else head
     options_of_head = Head(checked.pooling or "first", checked.head_dropout)
     return HEADS[one_text](TransformersEncoder(model, {}, padding), classes, options_of_head)
-
-
-def _load(weights: Path, config: Any, kind: Any) -> tuple[Any, list[str]]:
-    """Return a model with the weights of a folder, and the names of its parameters that are not there or do not fit."""
-    if torch.get_default_device().type == "meta":
-        return kind.from_config(config), []
-    with _silenced():  # a note says which weights are new
-        model, info = kind.from_pretrained(
-            weights, local_files_only=True, trust_remote_code=False, config=config, ignore_mismatched_sizes=True,
-            output_loading_info=True,
-        )  # fmt: skip
-    body = model.base_model_prefix + "."
-    mismatched = sorted(str(key[0]) for key in info["mismatched_keys"])
-    if wrong := [key for key in mismatched if key.startswith(body)]:
-        raise ValueError(f"{wrong[0]} has another shape than config.json says")
-    return model, sorted({*info["missing_keys"], *mismatched})
-
-
-@contextlib.contextmanager
-def _silenced() -> Iterator[None]:
-    """Keep transformers from printing its loading bar and its report."""
-    verbosity, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if bar:
-            logging.enable_progress_bar()
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__

@@ -209,7 +209,7 @@ class Task(ABC):
     def num_loss_terms(self, batch: Any) -> float | None:
         """Return the number of terms, such as tokens, that the loss of a batch is the mean of; None: its samples.
 
-        Micro-batches and processes of a step are weighted by it, so that the gradient is that of the batch's mean.
+        They weight micro-batches and processes of a step, so that the gradient is that of the batch's mean.
         """
         return None
 
@@ -220,6 +220,10 @@ class Task(ABC):
         """
         return ()
 
+    def extent(self, batch: Any) -> tuple[int, ...]:
+        """Return the size that `loss` pads a batch to, if that changes it; `share` has that of the micro-batch."""
+        return ()
+
     @abstractmethod
     def evaluate(self, model: nn.Module, split: Split, batches: Iterable[Any]) -> dict[str, float]:
         """Return the metrics of a split, by the names in `metrics`; the model is in eval mode, without gradients.
@@ -228,10 +232,7 @@ class Task(ABC):
         """
 
     def summary(self, model: nn.Module) -> dict[str, float]:
-        """Return metrics that are measured once per run, on the selected weights; the model is as in `evaluate`.
-
-        They are stored with those of test. Analyses do not call this.
-        """
+        """Return metrics of the selected weights besides those of `evaluate`, which are stored with those of test."""
         return {}
 
     def example_id(self, split: Split, index: int) -> str | None:
@@ -269,10 +270,7 @@ class Task(ABC):
         return None
 
     def epoch(self, size: int, seed: int) -> Iterator[list[int]]:
-        """Yield the batches of an epoch as indices into "train", a function of the seed.
-
-        A last, smaller batch is dropped unless it is the only one.
-        """
+        """Yield the batches of an epoch, indices into "train"; a last, smaller one is dropped unless it is alone."""
         import torch
 
         order = torch.randperm(self.size("train"), generator=torch.Generator().manual_seed(seed)).tolist()

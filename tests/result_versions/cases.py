@@ -52,7 +52,10 @@ WITH_DROPOUT = {"attentiondrop-consistency", "r-drop"}
 """Regularizers that compare passes, which are equal without another one."""
 SLOW = {"volo-cifar", "detr", "qpic", "metro", "transformer-wmt-en-de"}
 """Models in `SMALL` whose trials take seconds."""
-UNBUILT = {"transformers-encoder": "takes architecture and weights from a user's folder; `bert-tiny` is its family's"}
+UNBUILT = {
+    "transformers-encoder": "takes architecture and weights from a user's folder; `bert-tiny` is its family's",
+    "image-encoder": "takes architecture and weights from a user's folder; `vit-digits` is its family's",
+}
 """Models without a case, with the reason."""
 
 

@@ -176,16 +176,16 @@ def test_other_weights_are_another_trial_and_changed_ones_are_refused(tmp_path: 
     first, second = tmp_path / "one.pt", tmp_path / "other.pt"
     for path in (first, second):
         path.write_bytes(b"1")
-    trial = make("text-classification", folder).model_copy(update={"weights": weights_ref(first)})
+    trial = make("text-classification", folder).model_copy(update={"weights": weights_ref(str(first))})
     assert resolve_weights(trial) == first
-    assert trial.id == trial.model_copy(update={"weights": weights_ref(second)}).id
+    assert trial.id == trial.model_copy(update={"weights": weights_ref(str(second))}).id
     second.write_bytes(b"2")
-    assert trial.id != trial.model_copy(update={"weights": weights_ref(second)}).id
+    assert trial.id != trial.model_copy(update={"weights": weights_ref(str(second))}).id
     first.write_bytes(b"3")
     with pytest.raises(InputError, match="have changed since the trial was made"):
         resolve_weights(trial)
     with pytest.raises(InputError, match="weights /dev/zero: not a regular file"):
-        weights_ref(Path("/dev/zero"))
+        weights_ref("/dev/zero")
 
 
 @pytest.mark.parametrize(
@@ -204,13 +204,13 @@ def test_options_that_do_not_fit_the_weights_raise_an_error_of_one_line(
 
 
 def test_missing_and_unexpected_weights_raise_input_errors(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="expected a file, or a folder"):
+    with pytest.raises(InputError, match="expected a file, a folder with config"):
         make("text-classification", tmp_path / "nowhere")
     with pytest.raises(InputError, match=r"config\.json"):
         make("text-classification", tmp_path)
     with pytest.raises(InputError, match="starts from random weights: remove `--weights x`"):
         trial_of("text-classification", "trec-synthetic", "text-transformer", weights="x")
-    with pytest.raises(InputError, match="expected `--weights FOLDER`"):
+    with pytest.raises(InputError, match="expected `--weights` with a folder"):
         trial_of("text-classification", "trec-synthetic", "transformers-encoder")
 
 
