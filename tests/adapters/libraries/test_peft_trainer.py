@@ -26,7 +26,8 @@ def bert() -> nn.Module:
         vocab_size=30, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32, num_labels=3,
         hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, initializer_range=0.5,
     )  # fmt: skip
-    return BertForSequenceClassification(config)
+    model: nn.Module = BertForSequenceClassification(config)
+    return model
 
 
 def with_lora(model: nn.Module) -> nn.Module:
