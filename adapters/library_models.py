@@ -30,6 +30,25 @@ def timm_model(name: str) -> tuple[nn.Module, Tensor]:
     return timm.create_model(name), torch.randn(SAMPLES, *size)
 
 
+def timm_repository(name: str) -> str:
+    """Return the repository on the hub of timm's weights, such as ``vit_small_patch16_224.augreg_in21k``.
+
+    Without the tag after the point, it is that of timm's default for the model.
+
+    Raises:
+        InputError: timm has no weights of that name, or none on the hub.
+    """
+    import timm
+
+    if name not in (known := timm.list_pretrained()) and name not in timm.list_models():
+        raise unknown_name("timm weights", name, known)
+    config: Any = timm.get_pretrained_cfg(name)
+    if not config.hf_hub_id:
+        source = f"fetch {config.url}, and pass the file" if config.url else "timm has none for this model"
+        raise InputError(f"weights timm:{name}: not on the hub: {source}")
+    return str(config.hf_hub_id)
+
+
 def transformers_model(folder: str) -> tuple[nn.Module, dict[str, Tensor]]:
     """Return the model of a local folder, and random input; its weights are random if the folder has none.
 

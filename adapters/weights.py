@@ -23,6 +23,8 @@ from torch.serialization import safe_globals
 from dropbench.harness.errors import InputError
 
 AVERAGED = ("state_dict_ema", "model_ema")
+FILES = ("model.safetensors", "pytorch_model.bin")
+"""The file of the weights in a folder, in order of preference."""
 WRAPPERS = (*AVERAGED, "state_dict", "model", "net")
 """Keys of the weights in a checkpoint, in order of preference: averaged weights before those of the last step."""
 
@@ -30,12 +32,13 @@ WRAPPERS = (*AVERAGED, "state_dict", "model", "net")
 def read_state(path: Path, allowed: AbstractContextManager[None] | None = None) -> tuple[dict[str, Tensor], str]:
     """Return the tensors of a checkpoint by parameter name, and the key that held them ("" for none).
 
-    The file was written by `torch.save` or safetensors. `allowed` is a context that allows further types in it; by
-    default, argparse's Namespace, with the options of a training script.
+    The file was written by `torch.save` or safetensors; of a folder, it is one of `FILES`. `allowed` is a context that
+    allows further types in it; by default, argparse's Namespace, with the options of a training script.
 
     Raises:
         InputError: the file does not exist, or contains other types.
     """
+    path = next((path / name for name in FILES if (path / name).is_file()), path)
     if not path.is_file():
         raise InputError(f"weights {path}: no such file")
     try:

@@ -78,6 +78,7 @@ def run(
     set: Mapping[str, Scalar] | Texts | None = None,
     task: str | None = None,
     weights: Text | None = None,
+    keep_weights: bool = False,
     sweep: Texts | None = None,
     search: str | None = None,
     parallel: int | None = None,
@@ -103,7 +104,8 @@ def run(
         regularizer: such as ``"dropkey:ratio=0.3,schedule=decreasing"``; of a suite, additional rows.
         set: changed hyperparameters, such as ``{"steps": 100}`` or ``"steps=100"``.
         task: the task, without a suite.
-        weights: the path of initial weights.
+        weights: initial weights: a path, ``"hf:ORGANISATION/NAME@REVISION"`` or ``"timm:NAME"``.
+        keep_weights: the best trial of each cell keeps its fine-tuned weights.
         sweep: values to select by dev score, such as ``"ratio=0.1,0.2"``.
         search: a search instead of a grid, such as ``"sampler=tpe,candidates=20"``.
         parallel: maximum number of workers; None: the number of GPUs, or else of cores.
@@ -139,6 +141,7 @@ def run(
         overrides=_texts("set", pairs),
         task=None if task is None else _text("task", task),
         weights=None if weights is None else _text("weights", weights),
+        keep_weights=keep_weights,
         sweep=_texts("sweep", sweep),
         search=None if search is None else _text("search", search),
         device=device,

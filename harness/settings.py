@@ -84,6 +84,7 @@ class Settings:
         trackers: experiment trackers that get a copy of the events (`DROPBENCH_TRACKERS`,
             `dropbench.harness.training.tracking`).
         trust_cache: a cached fingerprint is used without examining the files of the data (`DROPBENCH_TRUST_CACHE`=1).
+        keep_weights: of the fine-tuned trials that are queued, the best one of each cell keeps its weights.
         probe: workers stop each trial after some steps, which measures its speed (`dropbench submit --probe`).
     """
 
@@ -102,6 +103,7 @@ class Settings:
     micro_batch_splits: int = 1
     trackers: tuple[str, ...] = ()
     trust_cache: bool = False
+    keep_weights: bool = False
     probe: bool = False
 
     @classmethod

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 LAUNCHER = (
     "WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_", "MASTER_ADDR",
@@ -35,6 +37,24 @@ def without_variables(*beginnings: str) -> Iterator[None]:
         for name in _present(beginnings):
             del os.environ[name]
         os.environ.update(removed)
+
+
+@contextmanager
+def hub_offline() -> Iterator[None]:
+    """Keep the library of the Hugging Face Hub, and those that use it, from the network while the context is open."""
+    before, constants = os.environ.get("HF_HUB_OFFLINE"), sys.modules.get("huggingface_hub.constants")
+    imported: Any = getattr(constants, "HF_HUB_OFFLINE", None)  # read from the variable once
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    if constants is not None:
+        vars(constants)["HF_HUB_OFFLINE"] = True
+    try:
+        yield
+    finally:
+        del os.environ["HF_HUB_OFFLINE"]
+        if before is not None:
+            os.environ["HF_HUB_OFFLINE"] = before
+        if constants is not None:
+            vars(constants)["HF_HUB_OFFLINE"] = imported
 
 
 def recorded_variables() -> dict[str, str]:

@@ -30,7 +30,7 @@ from dropbench.tasks.data import DATASETS, Source, locate, read
 from dropbench.tasks.data.check import subset_notes
 from dropbench.tasks.data.read import Data, ThreeSplits
 from dropbench.tasks.data.resolve import has_seeded_split, resolve_data
-from dropbench.tasks.weights import load_by_name, resolve_weights, weights_path, weights_ref
+from dropbench.tasks.weights import load_by_name, load_initial_weights, weights_argument, weights_path, weights_ref
 
 if TYPE_CHECKING:
     from torch import nn
@@ -112,7 +112,7 @@ class PresetTask(Task):
             task=cls.name,
             data=DataRef(name=request.data, fingerprint=""),
             model=entry.name,
-            weights=None if request.weights is None else WeightsRef(path=str(weights_path(request.weights)), digest=""),
+            weights=None if request.weights is None else WeightsRef(path=weights_path(request.weights), digest=""),
             regularizer=regularizer,
             schedule=schedule,
             align=align,
@@ -140,7 +140,7 @@ class PresetTask(Task):
             raise InputError(f"seed_splits: no split of '{source.name}' is made by a seed: remove seed_splits")
         files = {
             "data": DataRef(name=request.data, fingerprint=fingerprint),
-            "weights": weights_ref(Path(draft.weights.path)) if draft.weights is not None else None,
+            "weights": weights_ref(draft.weights.path) if draft.weights is not None else None,
             "recipe": {**draft.recipe, **cls.check_files(draft.recipe, source, settings)},
         }
         return draft.model_copy(update=files)
@@ -222,10 +222,10 @@ class PresetTask(Task):
 
     @classmethod
     def make_model(cls, trial: Trial, recipe: Any, sizes: Mapping[str, Any]) -> nn.Module:
-        """Return the model of a trial with random weights; `sizes` are its arguments besides its own options."""
+        """Return the model of a trial, with random weights unless it is built from a folder; `sizes`: its arguments."""
         from torch import nn
 
-        model = MODELS.get(trial.model)(trial.model, recipe.model, **sizes)
+        model = MODELS.get(trial.model)(trial.model, recipe.model, **sizes, **weights_argument(trial))
         if not isinstance(model, nn.Module):
             raise InputError(f"model '{trial.model}': its function returned {model!r:.60}: expected a torch.nn.Module")
         return model
@@ -247,10 +247,8 @@ class PresetTask(Task):
         return model
 
     def load_initial_weights(self, model: nn.Module) -> None:
-        """Load the trial's initial weights, if it has some, and append a note; raise InputError if they do not fit."""
-        if (weights := resolve_weights(self.trial)) is not None:
-            known = MODELS.entry(self.trial.model).facts.get("weights")  # else it is of a plug-in
-            self.notes.append((self.load_weights if known else load_by_name)(model, weights))
+        """Load the trial's initial weights unless `make_model` did, and append a note; InputError: they do not fit."""
+        self.notes += load_initial_weights(self.trial, model, self.load_weights)
 
     def setup(self) -> None:
         """Read the data into `splits` and `classes`."""

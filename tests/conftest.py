@@ -62,6 +62,14 @@ SLOW_FIXTURES = {"browser", "clustered", "postgresql"}
 """Fixtures that start a program which few machines have."""
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out files without slow tests where only those run: each process would import them and their libraries."""
+    if config.getoption("markexpr") != "slow" or not collection_path.match("test_*.py"):
+        return None
+    text = collection_path.read_text(encoding="utf-8")
+    return not any(word in text for word in ("slow", *SLOW_FIXTURES)) or None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what needs such a program as slow, and put the longest first."""
     for item in items:

@@ -30,7 +30,7 @@ from tests.patience import PATIENCE
 
 LIBRARIES = (
     "alembic.command", "jinja2", "pydantic", "rich.console", "rich.live", "rich.progress", "rich.table",
-    "sqlalchemy.dialects.sqlite", "submitit", "torch", "torch.nn.functional", "typer.main", "yaml",
+    "sqlalchemy.dialects.sqlite", "submitit", "tabulate", "torch", "torch.nn.functional", "typer.main", "yaml",
 )  # fmt: skip
 OURS = (
     "db.cli.commands", "jobs.cli.query_commands", "db.store.rebuild", "db.store.store", "harness.checking.machine",

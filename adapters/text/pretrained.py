@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import torch
 import transformers
 from torch import Tensor, nn
-from transformers.utils import logging
 
 from dropbench.adapters.text.options import PretrainedOptions
 from dropbench.adapters.text.text_encoders import HEADS, Head
 from dropbench.adapters.text.transformers_text import TransformersEncoder
+from dropbench.adapters.transformers_loading import LOADING_ERRORS, LOCAL, load_model, loading_error, read_config
 from dropbench.harness.errors import InputError
 from dropbench.harness.validation import model_options
 
@@ -25,6 +24,8 @@ LIBRARY_HEADS = {
     "text": transformers.AutoModelForSequenceClassification,
     "pair": transformers.AutoModelForSequenceClassification,
     "words": transformers.AutoModelForTokenClassification,
+    "choice": transformers.AutoModelForMultipleChoice,
+    "span": transformers.AutoModelForQuestionAnswering,
 }
 """The library's models with a head for the unit that is labeled."""
 DROPOUT = re.compile(r"dropout|pdrop")
@@ -36,11 +37,9 @@ class Subwords:
 
     def __init__(self, folder: Path) -> None:
         try:
-            tokenizer: Any = transformers.AutoTokenizer.from_pretrained(
-                folder, local_files_only=True, trust_remote_code=False
-            )
-        except (OSError, ValueError, KeyError) as error:
-            raise InputError(f"weights {folder}: no tokenizer: {_first_line(error)}") from None
+            tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder, **LOCAL)
+        except LOADING_ERRORS as error:
+            raise loading_error(folder, error, "no tokenizer") from None
         if tokenizer.pad_token_id is None:
             tokenizer.pad_token = tokenizer.eos_token  # decoders have none; their texts do not contain the end token
         if not tokenizer.is_fast or tokenizer.pad_token_id is None:
@@ -68,6 +67,40 @@ class Subwords:
             return dict(whole), False
         options = {"truncation": "longest_first", "max_length": max_length, "return_attention_mask": False}
         return dict(self.tokenizer(first, second, **options)), True
+
+    def encode_windows(
+        self, question: str, context: str, max_length: int, stride: int
+    ) -> tuple[list[tuple[dict[str, list[int]], list[tuple[int, int] | None]]], bool]:
+        """Encode a question with each part of a context, as the library's example for question answering.
+
+        Args:
+            question: loses its last tokens if it leaves no room for more than `stride` tokens of the context.
+            context: the text with the answer.
+            max_length: maximum number of tokens of an input.
+            stride: number of tokens that neighboring parts share.
+
+        Returns:
+            The inputs by name with the characters of the context, first and end, of each token (None for others), and
+            whether the question was cut.
+        """
+        tokenizer, question = self.tokenizer, question.lstrip()
+        limit = max(0, max_length - stride - 1 - tokenizer.num_special_tokens_to_add(pair=True))
+        places = tokenizer(question, add_special_tokens=False, return_offsets_mapping=True, verbose=False)[
+            "offset_mapping"
+        ]
+        if cut := len(places) > limit:
+            question = question[: places[limit][0]]
+        encoding = tokenizer(
+            question, context, truncation="only_second", max_length=max_length, stride=stride, verbose=False,
+            return_overflowing_tokens=True, return_offsets_mapping=True, return_attention_mask=False,
+        )  # fmt: skip
+        names = [name for name in encoding if name not in ("offset_mapping", "overflow_to_sample_mapping")]
+        windows = []
+        for number, offsets in enumerate(encoding["offset_mapping"]):
+            texts = encoding.sequence_ids(number)
+            span = [place if text == 1 else None for place, text in zip(offsets, texts, strict=True)]
+            windows.append(({name: encoding[name][number] for name in names}, span))
+        return windows, cut
 
     def encode_words(self, words: Sequence[str]) -> tuple[list[int], list[int] | None]:
         """Return the ids of a sentence, and the position of each word's first token (0 for a word without tokens)."""
@@ -111,11 +144,25 @@ class LibraryModel(nn.Module):
             first: for tagging, the position of each word's first token (B, W).
 
         Returns:
-            Logits (B, classes), or (B, W, classes) of words.
+            Logits (B, classes), or (B, W, classes) of words; (B, choices) of tokens (B, choices, T); with a head for
+            answers those of their starts and ends (B, T, 2).
         """
         mask = (tokens != self.padding).long()
-        logits: Tensor = self.model(input_ids=tokens, attention_mask=mask, **(features or {})).logits
+        output = self.model(input_ids=tokens, attention_mask=mask, **(features or {}))
+        spans = "start_logits" in output
+        logits: Tensor = torch.stack([output.start_logits, output.end_logits], -1) if spans else output.logits
         return logits if first is None else logits.gather(1, first[..., None].expand(-1, -1, logits.shape[-1]))
+
+
+class ChoicesByText(LibraryModel):
+    """A transformers model for texts with one output, which scores each choice."""
+
+    def forward(
+        self, tokens: Tensor, features: Mapping[str, Tensor] | None = None, first: Tensor | None = None
+    ) -> Tensor:
+        """Score choices (B, choices, T) → logits (B, choices)."""
+        flat = {name: ids.flatten(0, 1) for name, ids in (features or {}).items()}
+        return super().forward(tokens.flatten(0, 1), flat, first).view(tokens.shape[:2])
 
 
 def build_pretrained(
@@ -146,14 +193,12 @@ def build_pretrained(
     """
     checked = model_options(PretrainedOptions, name, options)
     if weights is None:
-        raise InputError(
-            f"model {name}: expected `--weights FOLDER` with config.json, tokenizer.json and model.safetensors"
-        )
+        raise InputError(f"model {name}: expected `--weights` with a folder of transformers, or `hf:ORGANISATION/NAME`")
     if features:
         raise InputError(f"model {name}: features={','.join(features)}: its tokens are not words: expected none")
     own_head = checked.own_head(head)
+    config = read_config(weights)
     try:
-        config = transformers.AutoConfig.from_pretrained(weights, local_files_only=True, trust_remote_code=False)
         if config.is_encoder_decoder:
             raise InputError(f"weights {weights}: {config.model_type} is an encoder-decoder: expected an encoder")
         if config.pad_token_id is None:
@@ -161,11 +206,15 @@ def build_pretrained(
         if checked.dropout is not None:
             rates = (key for key, value in config.to_dict().items() if DROPOUT.search(key) and isinstance(value, float))
             config.update(dict.fromkeys(rates, checked.dropout))
+        kind = transformers.AutoModel if own_head else LIBRARY_HEADS[head]
+        by_text = head == "choice" and type(config) not in transformers.MODEL_FOR_MULTIPLE_CHOICE_MAPPING
+        if by_text and not own_head:  # such as decoders: a classifier with one output scores each choice
+            kind = transformers.AutoModelForSequenceClassification
         if not own_head:
-            config.num_labels = classes
-        model, new = _load(weights, config, transformers.AutoModel if own_head else LIBRARY_HEADS[head])
-    except (OSError, ValueError, KeyError) as error:
-        raise InputError(f"weights {weights}: {_first_line(error)}") from None
+            config.num_labels = 1 if head == "choice" else classes
+        model, new = load_model(weights, config, kind)
+    except LOADING_ERRORS as error:
+        raise loading_error(weights, error) from None
     padding = config.pad_token_id
     # Families whose positions start after the padding id (such as RoBERTa) have fewer usable ones.
     positions = getattr(config, "max_position_embeddings", None) or max_length
@@ -173,43 +222,9 @@ def build_pretrained(
     if max_length > positions:
         raise InputError(f"model {name}: max_length={max_length}: {weights} has {positions} positions")
     if not own_head:
-        return LibraryModel(model, padding, new)
+        return (ChoicesByText if by_text else LibraryModel)(model, padding, new)
     if getattr(model, "pooler", None) is not None:
         model.pooler = None
     one_text = "text" if head == "pair" and checked.pairs == "joint" else head
     options_of_head = Head(checked.pooling or "first", checked.head_dropout)
     return HEADS[one_text](TransformersEncoder(model, {}, padding), classes, options_of_head)
-
-
-def _load(weights: Path, config: Any, kind: Any) -> tuple[Any, list[str]]:
-    """Return a model with the weights of a folder, and the names of its parameters that are not there or do not fit."""
-    if torch.get_default_device().type == "meta":
-        return kind.from_config(config), []
-    with _silenced():  # a note says which weights are new
-        model, info = kind.from_pretrained(
-            weights, local_files_only=True, trust_remote_code=False, config=config, ignore_mismatched_sizes=True,
-            output_loading_info=True,
-        )  # fmt: skip
-    body = model.base_model_prefix + "."
-    mismatched = sorted(str(key[0]) for key in info["mismatched_keys"])
-    if wrong := [key for key in mismatched if key.startswith(body)]:
-        raise ValueError(f"{wrong[0]} has another shape than config.json says")
-    return model, sorted({*info["missing_keys"], *mismatched})
-
-
-@contextlib.contextmanager
-def _silenced() -> Iterator[None]:
-    """Keep transformers from printing its loading bar and its report."""
-    verbosity, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if bar:
-            logging.enable_progress_bar()
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__

@@ -227,7 +227,20 @@ def pool(hidden: Tensor, real: Tensor, pooling: Pooling) -> Tensor:
     return (hidden * real[..., None]).sum(dim=1) / real.sum(dim=1, keepdim=True)
 
 
-HEADS = {"text": TextClassifier, "words": Tagger, "pair": PairClassifier}
+class ChoiceScorer(TextClassifier):
+    """An encoder, and a linear score of the pooled vectors of each choice."""
+
+    def __init__(self, encoder: TextEncoder, classes: int, options: Head) -> None:
+        """Create the classifier of one output; `classes`, the number of choices, needs no parameters."""
+        super().__init__(encoder, 1, options)
+
+    def forward(self, tokens: Tensor, features: Mapping[str, Tensor] | None = None) -> Tensor:
+        """Score choices: token ids (B, choices, T) and ids by feature → logits (B, choices)."""
+        flat = None if features is None else {name: ids.flatten(0, 1) for name, ids in features.items()}
+        return super().forward(tokens.flatten(0, 1), flat).view(tokens.shape[:2])
+
+
+HEADS = {"text": TextClassifier, "words": Tagger, "pair": PairClassifier, "choice": ChoiceScorer, "span": Tagger}
 """The head for the unit that is labeled."""
 
 

@@ -7,8 +7,10 @@ as `net`. Training on several devices adds the prefix ``module.`` to each name.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +18,7 @@ from torch.nn.functional import interpolate
 
 from dropbench.adapters.weights import load_state, read_state, use_own_classifier
 
+IDENTITY = ([0.0, 0.0, 0.0], [1.0, 1.0, 1.0])
 HEADS = ("head", "aux_head", "head_dist")
 """Names of classifiers: of the class token, of all tokens (VOLO), of the distillation token (DeiT)."""
 
@@ -23,8 +26,8 @@ HEADS = ("head", "aux_head", "head_dist")
 def load_image_weights(model: nn.Module, path: Path) -> str:
     """Load a checkpoint of `torch.save` or safetensors into a model, with positions resized to its grid.
 
-    The model is a T2T-ViT, a VOLO or a model of timm, without a regularizer. The result is a note of one line: the
-    file, and the parts of the model that it does not determine.
+    The model is a T2T-ViT, a VOLO or a model of timm, without a regularizer. In a folder, the file is that of its
+    weights. The result is a note of one line: the file, and the parts of the model that it does not determine.
 
     Raises:
         InputError: the file does not exist, contains other types than tensors and numbers, or does not fit the model.
@@ -59,3 +62,35 @@ def _resized_positions(state: dict[str, Tensor], own: Mapping[str, Tensor], mode
     image = interpolate(image, grid, mode="bicubic").flatten(2).transpose(1, 2).to(old.dtype)
     state["pos_embed"] = torch.cat([tokens[:, :prefix], image], dim=1).view_as(new)
     return f"positions resized from {old_grid[0]}×{old_grid[1]} to {grid[0]}×{grid[1]}"
+
+
+def timm_config(weights: Path) -> dict[str, Any] | None:
+    """Return the ``config.json`` of a folder of timm's; None for other weights."""
+    config = _json(weights / "config.json")
+    return config if "architecture" in config and isinstance(config.get("pretrained_cfg"), dict) else None
+
+
+def checkpoint_normalization(weights: Path) -> tuple[Tensor, Tensor] | None:
+    """Return the mean and deviation (C,) by which a checkpoint's images were normalized, on a scale from 0 to 1.
+
+    timm has them in ``config.json``, transformers in ``preprocessor_config.json``. None: the weights do not say.
+    """
+    if (config := timm_config(weights)) is not None:
+        pair = config["pretrained_cfg"].get("mean"), config["pretrained_cfg"].get("std")
+    else:
+        config = _json(weights / "preprocessor_config.json")
+        pair = config.get("image_mean"), config.get("image_std")
+        if config.get("do_normalize") is False:
+            pair = IDENTITY
+    if not all(isinstance(values, list) and len(values) == 3 for values in pair):
+        return None
+    return torch.tensor(pair[0]).float(), torch.tensor(pair[1]).float()
+
+
+def _json(file: Path) -> dict[str, Any]:
+    """Return the object in a JSON file; {} if there is none."""
+    try:
+        content = json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}

@@ -47,6 +47,14 @@ class VoloOptions(StrictModel):
     drop_path_rate: float = Field(default=0.0, ge=0, lt=1, description="of the last block of self-attention")
 
 
+class ImageEncoderOptions(StrictModel):
+    """Options of a pre-trained image model; None: those of its checkpoint."""
+
+    drop_path_rate: float | None = Field(
+        default=None, ge=0, lt=1, description="of the last block; increases linearly from 0"
+    )
+
+
 class DetrOptions(StrictModel):
     """Options of the model; the defaults are those of mmdet's configuration.
 

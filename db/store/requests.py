@@ -116,7 +116,7 @@ def _content(request: Request) -> dict[str, Any]:
 def membership_rows(request: Request) -> Iterator[dict[str, Any]]:
     """Yield the rows of `Memberships` of a request."""
     for cell in request.cells:
-        for number, candidate in enumerate(cell.candidates):
+        for number, candidate in enumerate(cell.requested):
             for trial in dict.fromkeys(candidate.trials):
                 place = {"request": request.id, "row": cell.row, "column": cell.column, "candidate": number}
                 yield {**place, "trial": trial}
@@ -128,14 +128,15 @@ def _stored(request: Request, origin: Origin) -> Request:
         return request
     cells = []
     for cell in request.cells:
-        candidates = tuple(
+        candidates = [
             candidate.model_copy(
                 update={
                     "config": stored_id(candidate.config, origin),
                     "trials": tuple(stored_id(id, origin) for id in candidate.trials),
                 }
             )
-            for candidate in cell.candidates
-        )
-        cells.append(cell.model_copy(update={"candidates": candidates}))
+            for candidate in cell.requested
+        ]
+        chosen = candidates.pop() if cell.chosen is not None else None
+        cells.append(cell.model_copy(update={"candidates": tuple(candidates), "chosen": chosen}))
     return request.model_copy(update={"cells": tuple(cells)})

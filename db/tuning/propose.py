@@ -1,14 +1,15 @@
-"""Propose the candidates of a search by Optuna, from the results in the database.
+"""Propose the candidates of a search from the results in the database: those of its stages, or Optuna's.
 
-A sampler or pruner is Optuna's, by its ask-and-tell interface. Studies are not stored. Each call replays the study from
-the results in the database: a seeded sampler is asked for a batch of candidates, and gets their results in order
-once all of the batch are settled. Equal results therefore give equal candidates, independent of who replays the study
-and when.
+Random and TPE samplers, and pruners, are Optuna's, by its ask-and-tell interface. Studies are not stored. Each call
+replays the study from the results in the database: a seeded sampler is asked for a batch of candidates, and gets their
+results in order once all of the batch are settled. Equal results therefore give equal candidates, independent of who
+replays the study and when.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import takewhile, zip_longest
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ from dropbench.db.store.store import Store
 from dropbench.db.tuning.select import Candidate, Selection, evaluate
 from dropbench.harness.regularizers.spec import Scalar
 from dropbench.harness.suites.request import RequestedCandidate, RequestedCell
-from dropbench.harness.suites.search_space import Params, Range, Search
+from dropbench.harness.suites.search_space import Params, Range, Search, Sweep
 from dropbench.harness.trials.metric import Metric, MetricName
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ def propose(
     sweep = cell.sweep
     assert sweep is not None
     search = sweep.search
+    if sweep.stages:
+        return _by_stages(cell, sweep, make, metrics, store)
     study = _study(search)
     space = {key: _distribution(values, search) for key, values in sweep.space.items()}
     points = list(sweep.grid()) if search.sampler == "grid" else []
@@ -73,6 +76,29 @@ def propose(
             to_prune = _to_prune(batch, selection.candidates, search, metric, store)
             return Selection(sweep, tuple(by_params.values()), metric, total - asked, to_prune)
     return Selection(sweep, tuple(by_params.values()), metric)
+
+
+def _by_stages(
+    cell: RequestedCell,
+    sweep: Sweep,
+    make: Callable[[Params], RequestedCandidate],
+    metrics: Sequence[Metric],
+    store: Store,
+) -> Selection:
+    """Return the candidates of the stages that can begin, each once, and the choice among them."""
+    made: dict[tuple[Any, ...], RequestedCandidate] = {}
+    selection, best = Selection(sweep, (), None), sweep.recipe
+    for number in range(sweep.stages):
+        for params in sweep.stage(number, best):
+            if tuple(params.items()) not in made:
+                made[tuple(params.items())] = make(params)
+        selection = evaluate(cell, [*made.values()], metrics, store)
+        if not selection.settled:
+            return replace(selection, remaining=sweep.size - len(made))
+        if selection.chosen is None:
+            break
+        best = dict(selection.chosen.params)
+    return selection
 
 
 def _to_prune(

@@ -62,12 +62,12 @@ class Cell(StrictModel):
     sweep: Sweep | None = None
 
     def with_params(self, params: Params) -> Self:
-        """Return a candidate as a cell; its trials equal those of an unswept cell with the same values."""
+        """Return a candidate with the seeds of the cell; its trials equal those of an unswept cell with its values."""
         request = self.request
-        recipe = self.sweep.recipe if self.sweep is not None else {}
+        known = self.sweep.recipe if self.sweep is not None else {}
         fields: dict[str, Any] = {"params": dict(request.params), "overrides": dict(request.overrides)}
         for key, value in params.items():
-            if key in recipe and recipe[key] == value:
+            if key in known and known[key] == value:
                 continue
             if key.startswith(RECIPE_PREFIX):
                 override(fields["overrides"], {key.removeprefix(RECIPE_PREFIX): value})
@@ -76,6 +76,11 @@ class Cell(StrictModel):
             else:
                 fields["params"][key] = value
         return self.model_copy(update={"request": request.model_copy(update=fields), "sweep": None})
+
+    def candidate(self, params: Params) -> Self:
+        """Return a candidate with the seeds by which candidates are compared."""
+        seeds = (self.sweep.seeds if self.sweep is not None else ()) or self.seeds
+        return self.with_params(params).model_copy(update={"seeds": seeds})
 
     def trials(self, settings: Settings) -> list[Trial]:
         """Return one trial per seed; raises InputError for fields that do not fit together, or for missing data."""

@@ -69,6 +69,7 @@ class RequestedCell(Cell):
         measured: its metric, with direction and unit.
         analysis: the analysis that measures the metric; None if the task does.
         candidates: those that are known; of a search, as far as it has come.
+        chosen: the chosen candidate with the seeds of the cell, if its sweep has seeds of its own and has come so far.
         remaining: candidates that a search has yet to propose.
         changes: how its recipe differs from the published one; None if nothing was published.
         deviations: how the task differs from the source.
@@ -77,6 +78,7 @@ class RequestedCell(Cell):
     measured: Metric
     analysis: str | None = None
     candidates: tuple[RequestedCandidate, ...] = ()
+    chosen: RequestedCandidate | None = Field(default=None, exclude_if=lambda chosen: chosen is None)
     remaining: int = 0
     changes: tuple[Change, ...] | None = None
     deviations: tuple[str, ...] = ()
@@ -85,6 +87,11 @@ class RequestedCell(Cell):
     def position(self) -> tuple[str, str]:
         """The labels of its row and column."""
         return self.row, self.column
+
+    @property
+    def requested(self) -> tuple[RequestedCandidate, ...]:
+        """The candidates, and the chosen one with the seeds of the cell."""
+        return (*self.candidates, *([self.chosen] if self.chosen is not None else []))
 
 
 class Request(StrictModel):
@@ -136,7 +143,7 @@ class Request(StrictModel):
     @property
     def trials(self) -> list[str]:
         """Ids of all trials, each once."""
-        candidates = (candidate for cell in self.cells for candidate in cell.candidates)
+        candidates = (candidate for cell in self.cells for candidate in cell.requested)
         return list(dict.fromkeys(id for candidate in candidates for id in candidate.trials))
 
     def to_json(self) -> str:

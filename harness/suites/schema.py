@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, PlainSerializer, model_validator
@@ -80,7 +81,11 @@ class Preset(FiniteModel, strict=True):
         sweep: the search space of all cells whose rows have none; keys that a regularizer does not have are ignored.
         search: how the space is searched; default: the suite's.
         tuned: each row, the baseline included, chooses from the same number of candidates
-            (`dropbench.harness.suites.tuning`), unless it has a sweep of its own.
+            (`dropbench.harness.suites.tuning`), unless it has a sweep of its own; ``staged``: the learning rate before
+            the strength.
+        weights: initial weights of the trials that name none themselves; ``--weights`` replaces both.
+        tuning_seeds: number of seeds of the candidates of sweeps, which are other than those of the table; 0: the
+            candidates have the seeds of the table.
     """
 
     seeds: int = Field(ge=1, le=MAX_SEEDS)
@@ -88,10 +93,14 @@ class Preset(FiniteModel, strict=True):
     overrides: dict[str, Scalar] = Field(default_factory=dict)
     sweep: Space | None = None
     search: Search | None = None
-    tuned: bool = False
+    tuned: bool | Literal["staged"] = False
+    weights: str | None = Field(default=None, exclude_if=operator.not_)
+    tuning_seeds: int = Field(default=0, ge=0, le=MAX_SEEDS, exclude_if=operator.not_)
 
     @model_validator(mode="after")
     def _one_sweep(self) -> Self:
         if self.tuned and self.sweep is not None:
             raise ValueError("expected either tuned or sweep")
+        if self.tuning_seeds and not (self.tuned or self.sweep):
+            raise ValueError("expected tuning_seeds only with tuned or sweep")
         return self

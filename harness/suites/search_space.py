@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -104,7 +105,8 @@ class Search(FiniteModel):
     """How candidates are taken from a space.
 
     Attributes:
-        sampler: ``grid`` takes every combination; ``random`` and ``tpe`` are Optuna's.
+        sampler: ``grid`` takes every combination; ``staged`` takes the values of one key after the other, each time
+            with the best values so far of the keys before it; ``random`` and ``tpe`` are Optuna's.
         candidates: the number of candidates that Optuna proposes.
         pruner: Optuna's pruner, which stops a candidate whose dev curve is worse than those of others.
         seed: the seed of sampler and pruner.
@@ -112,7 +114,7 @@ class Search(FiniteModel):
             that proposals depend only on results, and not on the machine or its speed.
     """
 
-    sampler: Literal["grid", "random", "tpe"] = "grid"
+    sampler: Literal["grid", "staged", "random", "tpe"] = "grid"
     candidates: int | None = Field(default=None, ge=1, le=MAX_CANDIDATES)
     pruner: Literal["none", "median", "hyperband"] = "none"
     seed: int = Field(default=0, ge=0, lt=2**31)
@@ -120,8 +122,10 @@ class Search(FiniteModel):
 
     @model_validator(mode="after")
     def _has_a_count(self) -> Self:
-        if (self.sampler == "grid") != (self.candidates is None):
+        if (self.sampler in ("grid", "staged")) != (self.candidates is None):
             raise ValueError("expected candidates=N with the samplers random and tpe, and only there")
+        if self.sampler == "staged" and self.pruner != "none":
+            raise ValueError("expected no pruner with the sampler staged")
         return self
 
 
@@ -129,20 +133,24 @@ class Sweep(FiniteModel):
     """A search space, and how it is searched.
 
     Attributes:
-        recipe: the recipe's values of swept keys, in a tuned preset. A candidate with this value does not override the
-            key, so that its trials are those without a sweep.
+        recipe: the values that the swept keys have without the sweep, where they are known. A candidate with such a
+            value does not set the key, so that its trials are those without a sweep.
+        seeds: the seeds of the candidates; empty: those of the cell. With seeds of their own, the chosen candidate is
+            trained again with the seeds of the cell.
     """
 
     space: Space
     search: Search = Search()
     recipe: dict[str, Scalar] = Field(default_factory=dict)
+    seeds: tuple[int, ...] = Field(default=(), exclude_if=operator.not_)
 
     @model_validator(mode="after")
     def _is_countable(self) -> Self:
-        if self.search.sampler == "grid":
+        if self.search.candidates is None:
             for key, values in self.space.items():
                 if isinstance(values, Range) and values.values() is None:
-                    raise ValueError(f"{key}: a grid needs a list of values, or a step: use search sampler=tpe")
+                    sampler = "a grid" if self.search.sampler == "grid" else "the sampler staged"
+                    raise ValueError(f"{key}: {sampler} needs a list of values, or a step: use search sampler=tpe")
             if self.size > MAX_CANDIDATES:
                 raise ValueError(f"{self.size:,} combinations, at most {MAX_CANDIDATES:,}: use search sampler=tpe")
         return self
@@ -150,19 +158,46 @@ class Sweep(FiniteModel):
     @property
     def size(self) -> int:
         """Return the number of candidates."""
-        lists = [values.values() or () if isinstance(values, Range) else values for values in self.space.values()]
-        return self.search.candidates or math.prod(map(len, lists))
+        if self.search.sampler == "staged":  # a later stage has the best candidate of the one before it
+            first, *others = self.values.items()
+            return len(first[1]) + sum(len(values) - (self.recipe.get(key) in values) for key, values in others)
+        return self.search.candidates or math.prod(map(len, self.values.values()))
+
+    def trials(self, seeds: int) -> int:
+        """Return the number of trials of a cell with that many seeds."""
+        return self.size * len(self.seeds) + seeds if self.seeds else self.size * seeds
+
+    @property
+    def values(self) -> dict[str, Sequence[Scalar]]:
+        """Return the values of each key; () for a continuous range."""
+        return {
+            key: values.values() or () if isinstance(values, Range) else values for key, values in self.space.items()
+        }
 
     @property
     def is_grid(self) -> bool:
-        """Return whether all candidates are known before any has run, and all of them run to the end."""
-        return self.search.sampler == "grid" and self.search.pruner == "none"
+        """Return whether all trials are known before any has run, and all of them run to the end."""
+        return self.search.sampler == "grid" and self.search.pruner == "none" and not self.seeds
 
     def grid(self) -> Iterator[dict[str, Scalar]]:
         """Yield every combination; the last parameter changes fastest."""
-        lists = [values.values() or () if isinstance(values, Range) else values for values in self.space.values()]
-        for point in itertools.product(*lists):
+        for point in itertools.product(*self.values.values()):
             yield dict(zip(self.space, point, strict=True))
+
+    @property
+    def stages(self) -> int:
+        """Return the number of stages, each of which depends on the results of the one before; 0 for Optuna's."""
+        if self.search.candidates is not None or self.search.pruner != "none":
+            return 0
+        return len(self.space) if self.search.sampler == "staged" else 1
+
+    def stage(self, number: int, best: Params) -> list[dict[str, Scalar]]:
+        """Return the candidates of a stage, some of which may have been in another, by the best values so far."""
+        if self.search.sampler == "grid":
+            return [*self.grid()]
+        key, values = [*self.values.items()][number]
+        points = [{**best, key: value} for value in values]
+        return [{name: point[name] for name in self.space if name in point} for point in points]
 
     def __str__(self) -> str:
         """Return the space as in ``ratio 0.1, 0.2 × window 1, 2``."""

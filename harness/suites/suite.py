@@ -16,7 +16,7 @@ from dropbench.harness.regularizers.spec import build_regularizer, parameters, p
 from dropbench.harness.suites.cell import Cell, SuiteOptions
 from dropbench.harness.suites.schema import Axis, FigureSpec, Preset, Row, TrialFields
 from dropbench.harness.suites.search_space import Search, Space, Sweep, first_set, sweep_for, sweepable_keys
-from dropbench.harness.suites.tuning import tuned_sweep
+from dropbench.harness.suites.tuning import TUNING_SEED, tuned_sweep, with_known_values
 from dropbench.harness.trials.recipe import override
 from dropbench.harness.trials.recipe_diff import PAPER
 from dropbench.harness.trials.trial import SYNTHETIC, TrialRequest
@@ -98,8 +98,8 @@ class Suite(FiniteModel, strict=True):
                     continue
                 fields["data"] = (selected["data"] or {}).get(base["data"], fields["data"])
                 fields["preset"] = options.preset
-                if options.weights is not None:
-                    fields["weights"] = options.weights
+                if weights := first_set(options.weights, fields.get("weights"), preset.weights):
+                    fields["weights"] = weights
                 presets = (row.presets.get(options.preset, {}), column.presets.get(options.preset, {}))
                 overrides: dict[str, Any] = {}
                 for layer in (preset.overrides, *presets, fields.get("overrides", {}), options.overrides):
@@ -108,9 +108,15 @@ class Suite(FiniteModel, strict=True):
                 request = validated(TrialRequest, fields, where, f"field of a trial in {where}")
                 if preset.tuned and first_set(options.sweep, row.sweep) is None:
                     given = {} if row in self.rows else row.trial.get("params", {})
-                    sweep = tuned_sweep(request, given, first_set(options.search, row.search) or Search(), where)
+                    search, staged = first_set(options.search, row.search) or Search(), preset.tuned == "staged"
+                    sweep = tuned_sweep(request, given, search, where, staged=staged)
+                elif sweep is not None and sweep.search.sampler == "staged":
+                    sweep = with_known_values(sweep, request)
                 seeds = tuple(options.seeds or range(preset.seeds))
-                trials += len(seeds) * (sweep.size if sweep is not None else 1)
+                if sweep is not None and preset.tuning_seeds:
+                    own = range(TUNING_SEED, TUNING_SEED + preset.tuning_seeds)
+                    sweep = sweep.model_copy(update={"seeds": (*own,)})
+                trials += sweep.trials(len(seeds)) if sweep is not None else len(seeds)
                 if trials > MAX_TRIALS:
                     raise InputError(f"{where}: more than {MAX_TRIALS:,} trials: request fewer seeds or candidates")
                 yield Cell(

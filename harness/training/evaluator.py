@@ -100,7 +100,7 @@ class Evaluator(Processes):
             self.save()
         if self.accelerator.is_main_process:
             self.directory.check()
-            self.evaluations.save()
+            self.event("evaluating", step=self.evaluations.step, batches=self.evaluations.save())
         self.saved_at = time.monotonic()
         if stopping:
             raise Interrupted(f"stopped in the evaluation of step {self.evaluations.step}")

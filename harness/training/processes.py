@@ -57,10 +57,15 @@ class Processes:
 
     def all_reduce_sum(self, numbers: Sequence[float]) -> list[float]:
         """Return the sum of each number over all processes."""
+        return [*map(sum, zip(*self.all_gather(numbers), strict=True))]
+
+    def all_gather(self, numbers: Sequence[float]) -> list[list[float]]:
+        """Return the numbers of each process."""
         if self.alone:
-            return [*numbers]
-        sums = torch.tensor(numbers, dtype=torch.float64, device=self.accelerator.device)
-        return [*map(float, self.accelerator.reduce(sums).tolist())]
+            return [[*numbers]]
+        row = torch.tensor([numbers], dtype=torch.float64, device=self.accelerator.device)
+        rows: list[list[float]] = self.accelerator.gather(row).tolist()
+        return rows
 
     def shares(
         self, batch: Sequence[MicroBatch], requests: Sequence[float]
@@ -70,15 +75,24 @@ class Processes:
         A micro-batch that stands in has neither. The last values are the sums of `requests` over all processes, for
         which a step would otherwise have to wait once more.
         """
-        terms, targets = list[float](), list[tuple[float, ...]]()
-        for part, size, *_ in batch:
-            number = self.task.num_loss_terms(part)
-            terms.append(size if number is None or not size else number)
-            targets.append(tuple(target if size else 0.0 for target in self.task.num_targets(part)))
-        own = [sum(terms), *requests, *map(sum, zip(*targets, strict=True))]
-        step_terms, *sums = self.all_reduce_sum(own)
+        terms, targets, extents = list[float](), list[list[float]](), dict[int, list[float]]()
+        for part, size, number, _ in batch:
+            count, counts = self.task.num_loss_terms(part), size > 0
+            terms.append(size if count is None or not counts else count)
+            targets.append([counts * target for target in self.task.num_targets(part)])
+            extent = [counts * length for length in self.task.extent(part)]
+            extents[number] = [*map(max, extent, extents.get(number, extent))]
+        # A micro-batch that several processes share is the last one of each.
+        own, last = [sum(terms), *requests, *map(sum, zip(*targets, strict=True))], batch[-1].number
+        rows = self.all_gather([*own, last, *extents[last]])
+        step_terms, *sums = (sum(column) for column in zip(*(row[: len(own)] for row in rows), strict=True))
+        shared = (row[len(own) + 1 :] for row in rows if row[len(own)] == last)
+        extents[last] = [max(column) for column in zip(*shared, strict=True)]
         requested, step_targets = sums[: len(requests)], tuple(sums[len(requests) :])
-        shares = (Share(number / step_terms, step_targets) if number else None for number in terms)
+        shares = (
+            Share(number / step_terms, step_targets, tuple(map(int, extents[part.number]))) if number else None
+            for number, part in zip(terms, batch, strict=True)
+        )
         return [*zip(terms, shares, strict=True)], step_terms, requested
 
     def of_main(self, value: Value) -> Value:

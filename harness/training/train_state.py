@@ -186,13 +186,15 @@ class EvaluationProgress:
         """Return the step, and the numbers of batches by evaluation and call."""
         return [self.step, {name: [len(call.results) for call in calls] for name, calls in self.calls.items()}]
 
-    def save(self) -> None:
-        """Write the file, unless a task's results are of other types than `PLAIN`."""
+    def save(self) -> int:
+        """Write the file, unless results are of other types than `PLAIN`; return the number of results in it."""
         calls = {name: [vars(call) for call in calls] for name, calls in self.calls.items()}
         if all(isinstance(leaf, PLAIN) for leaf in tree_leaves(calls)):
             arrays = tree_map_only(np.ndarray, lambda array: {_ARRAY: torch.from_numpy(array)}, calls)
             content = {"step": self.step, "splits": self.splits, "calls": arrays}
             checkpoint.write(self.path, content)
+            return sum(len(call.results) for each in self.calls.values() for call in each)
+        return 0
 
     def load(self, step: int) -> str | None:
         """Read the evaluations of a step; return the problem of a file that cannot be read."""

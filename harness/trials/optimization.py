@@ -26,10 +26,12 @@ class Share(NamedTuple):
     Attributes:
         weight: its share of the loss terms, above 0 and at most 1.
         targets: `Task.num_targets` of the whole batch.
+        extent: `Task.extent` of the whole micro-batch, of which this may be a part.
     """
 
     weight: float
     targets: tuple[float, ...]
+    extent: tuple[int, ...] = ()
 
 
 def build_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:

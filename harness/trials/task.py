@@ -58,6 +58,8 @@ for _name, _folder, _help in (
     ("text-regression", "text", "one score a text, or a pair of texts, such as similarity"),
     ("sequence-labelling", "text", "one tag a word: entities, chunks, parts of speech (DropAttention 5.2)"),
     ("textual-entailment", "text", "what follows from what (DropAttention 5.3)"),
+    ("multiple-choice", "text", "one of several choices a text"),
+    ("question-answering", "text", "the part of a text that answers a question"),
     ("translation", "translation", "sentences of another language (DropAttention 5.4)"),
     ("language-modelling", "language", "the next token of a running text (Learned Dropout)"),
 ):
@@ -207,16 +209,19 @@ class Task(ABC):
     def num_loss_terms(self, batch: Any) -> float | None:
         """Return the number of terms, such as tokens, that the loss of a batch is the mean of; None: its samples.
 
-        Micro-batches and processes of a step are weighted by it, so that the gradient is that of the batch's mean.
+        They weight micro-batches and processes of a step, so that the gradient is that of the batch's mean.
         """
         return None
 
     def num_targets(self, batch: Any) -> tuple[float, ...]:
         """Return the numbers of targets, such as boxes, that terms of the loss are divided by besides its loss terms.
 
-        While `share` is set, `loss` divides by the share of those of the whole batch instead: a micro-batch may have
-        more of them per loss term than others.
+        While `share` is set, `loss` divides by its share of those of the whole batch: micro-batches may differ in them.
         """
+        return ()
+
+    def extent(self, batch: Any) -> tuple[int, ...]:
+        """Return the size that `loss` pads a batch to, if that changes it; `share` has that of the micro-batch."""
         return ()
 
     @abstractmethod
@@ -227,10 +232,7 @@ class Task(ABC):
         """
 
     def summary(self, model: nn.Module) -> dict[str, float]:
-        """Return metrics that are measured once per run, on the selected weights; the model is as in `evaluate`.
-
-        They are stored with those of test. Analyses do not call this.
-        """
+        """Return metrics of the selected weights besides those of `evaluate`, which are stored with those of test."""
         return {}
 
     def example_id(self, split: Split, index: int) -> str | None:
@@ -268,10 +270,7 @@ class Task(ABC):
         return None
 
     def epoch(self, size: int, seed: int) -> Iterator[list[int]]:
-        """Yield the batches of an epoch as indices into "train", a function of the seed.
-
-        A last, smaller batch is dropped unless it is the only one.
-        """
+        """Yield the batches of an epoch, indices into "train"; a last, smaller one is dropped unless it is alone."""
         import torch
 
         order = torch.randperm(self.size("train"), generator=torch.Generator().manual_seed(seed)).tolist()
@@ -295,6 +294,5 @@ class Task(ABC):
 
     def evaluation_batches(self, split: Split, size: int) -> Iterator[list[int]]:
         """Yield the batches of a split for evaluation, every sample once."""
-        total = self.size(split)
-        for start in range(0, total, size):
-            yield list(range(start, min(start + size, total)))
+        order = range(self.size(split))
+        yield from (list(order[start : start + size]) for start in range(0, len(order), size))

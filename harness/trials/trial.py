@@ -46,7 +46,10 @@ class DataRef(StrictModel):
 
 
 class WeightsRef(StrictModel):
-    """Initial weights: a file, and the SHA-256 of its content. The path is not part of the trial's identity."""
+    """Initial weights: a file, folder or name on the hub with its commit, and the SHA-256 of its files' content.
+
+    The path is not part of the trial's identity.
+    """
 
     path: str
     digest: str

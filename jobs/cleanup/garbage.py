@@ -11,6 +11,7 @@ from pathlib import Path
 
 from dropbench.harness.errors import InputError
 from dropbench.harness.predictions.store import FOLDER as PREDICTIONS
+from dropbench.harness.runs.kept_weights import keeps_weights
 from dropbench.harness.runs.lease import now
 from dropbench.harness.runs.run_directory import CANCELLED, RunDirectory
 from dropbench.harness.trials.trial import TrialState
@@ -23,7 +24,7 @@ DAY = 86400.0
 KINDS = {
     "half-written": "half-written files of killed processes",
     "states": "training states of trials that succeeded",
-    "weights": "selected weights of trials that succeeded",
+    "weights": "trained weights of trials that succeeded",
     "checkpoints": "checkpoints of failed, cancelled and skipped trials",
     "jobs": "files of submissions that have ended",
 }
@@ -81,7 +82,7 @@ def of_trial(directory: RunDirectory, state: TrialState, policy: RetentionPolicy
     weights = _files(checkpoints, "weights-*.pt")
     if done:
         yield from (("states", file) for file in policy.deletable(states))
-        if policy.delete_weights:
+        if weights and (policy.delete_weights or not keeps_weights(directory)):
             yield from (("weights", file) for file in policy.deletable(weights))
     elif state in ("failed", "cancelled", "skipped"):
         records = [*_files(directory.path / "attempts", "*.json"), *_files(directory.path, CANCELLED)]

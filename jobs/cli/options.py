@@ -115,9 +115,8 @@ class RunOptions:
     task: Annotated[
         str | None, typer.Option(metavar="NAME", help="Task, without a SUITE.", autocompletion=complete_task)
     ] = None
-    weights: Annotated[
-        str | None, typer.Option(metavar="PATH", help="Initial weights: a file, or a transformers folder.")
-    ] = None
+    weights: Annotated[str | None, typer.Option(metavar="NAME", help="Initial: a path, hf:NAME or timm:NAME.")] = None
+    keep_weights: Annotated[bool, typer.Option("--keep-weights", help="Keep the best fine-tuned weights.")] = False
     sweep: Annotated[
         list[str] | None,
         typer.Option(
@@ -179,7 +178,7 @@ class RunOptions:
         """
         from dropbench.harness.training.tracking import checked_trackers
 
-        options = {name: getattr(self, name) for name in ("device", "checkpoint_seconds", "compile")}
+        options = {name: getattr(self, name) for name in ("device", "checkpoint_seconds", "compile", "keep_weights")}
         settings = Settings.from_environment(**options, **({} if self.backend is None else {"backend": self.backend}))
         settings = replace(settings, trackers=checked_trackers(settings.trackers))
         settings, _ = with_folders(settings, self.data)
@@ -204,12 +203,12 @@ class RunOptions:
         if executor not in executors:
             raise unknown_name("executor", executor, executors)
         process_group.require_one_process()
+        cores, gpus = len(os.sched_getaffinity(0)), len(process_group.visible_devices(self.device))
+        process_group.check_gpus_per_trial(processes := self.gpus_per_trial, gpus, executor, self.device)
         if executor == "slurm":
             if self.threads is not None:
                 raise InputError("--threads: not with --executor slurm: set `cpus` in the cluster profile")
             return Plan(executor, throttle=parallel)
-        cores, gpus = len(os.sched_getaffinity(0)), len(process_group.visible_devices(self.device))
-        process_group.check_gpus_per_trial(processes := self.gpus_per_trial, gpus, executor, self.device)
         workers = gpus // processes if gpus else max(1, cores // (self.threads or 1) // processes)
         workers = parallel if parallel and not (gpus and processes > 1) else min(parallel or workers, workers)
         threads = self.threads or (max(1, cores // (workers * processes)) if gpus else 1)

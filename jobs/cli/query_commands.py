@@ -236,8 +236,9 @@ def _rank(
     with opened_results(settings, beside) as store:
         choices = choices_of(store)
         ranking = rank_regularizers(
-            store, words, split(metric), split(by), chosen=choices.chosen, left_out=choices.others
-        )
+            store, words, split(metric), split(by), chosen=choices.chosen, left_out=choices.others,
+            tables_only=choices.own_seeds,
+        )  # fmt: skip
         ranking.notes += [*choices.notes, *describe(store, settings.runs)]
     if kind == "png" or kind == "svg":
         from dropbench.db.report.figures.critical_difference import critical_difference_diagram

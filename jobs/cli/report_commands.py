@@ -126,15 +126,19 @@ def _freeze(table: SuiteTable, store: Store, file: Path) -> None:
 
 
 def _with_floors(view: View, cells: Iterable[CellTrials], store: Store, settings: Settings) -> View:
-    """Return the view with the floors of each data set and metric of its cells."""
+    """Return the view with the floors of each data set and metric of its cells, for each of their initial weights."""
     from dropbench.tasks.floors.floors import floors
 
     found: dict[tuple[str, str], dict[str, float]] = {}
+    computed: set[tuple[str, str, str | None]] = set()
     for cell in cells:
-        key = cell.cell.request.data, cell.cell.metric
-        if key not in found and (trials := store.trials(cell.ids[:1])):
-            computed = floors(trials[cell.ids[0]], settings)
-            found[key] = {floor.name: floor.value for floor in computed if floor.metric == cell.cell.metric}
+        data, metric, weights = cell.cell.request.data, cell.cell.metric, cell.cell.request.weights
+        if (data, metric, weights) not in computed and (trials := store.trials(cell.ids[:1])):
+            own = floors(trials[cell.ids[0]], settings)
+            found.setdefault((data, metric), {}).update(
+                {each.name: each.value for each in own if each.metric == metric}
+            )
+            computed.add((data, metric, weights))
     return dataclasses.replace(view, floors={key: values for key, values in found.items() if values})
 
 

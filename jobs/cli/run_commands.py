@@ -63,6 +63,7 @@ def run(
     plan = options.plan(executor, parallel, ("local", "debug"))
     settings = options.settings(here=True)
     requested = options.requested(suite, settings)
+    report_budgets(requested.request)
     left_out = _in_reference(requested, beside) if beside is not None else frozenset()
     with open_store(settings.database) as store:
         with only_json(as_json):
@@ -160,6 +161,7 @@ def enqueue_suites(store: Store, settings: Settings, suites: list[str], options:
     enqueued, remaining = Enqueued([], [], []), 0
     names: list[str | None] = [*suites] or [None]
     for requested in [options.requested(name, settings) for name in names]:
+        report_budgets(requested.request)
         searches = Searches(store, settings, requested)
         searches.start()
         if searches.searched:
@@ -169,6 +171,14 @@ def enqueue_suites(store: Store, settings: Settings, suites: list[str], options:
             getattr(enqueued, name).extend(ids)
         remaining += searches.remaining
     return enqueued, remaining
+
+
+def report_budgets(request: Request) -> None:
+    """Print the tuning budgets of a request to standard error, with a warning if rows have different ones."""
+    from dropbench.harness.suites.budget import budget_lines
+
+    if lines := budget_lines(request.cells):
+        typer.echo("\n".join(lines), err=True)
 
 
 def describe(enqueued: Enqueued) -> str:

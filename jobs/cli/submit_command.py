@@ -29,7 +29,7 @@ app = typer.Typer(add_completion=False)
         "submit preset=paper --executor slurm --profile a100 --parallel 16",
     ),
 )
-@with_run_options("task", "weights", "sweep", "search", "gpus_per_trial")
+@with_run_options("task", "weights", "sweep", "search")
 def submit(
     words: Annotated[
         list[str] | None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from dropbench.db.store.store import Enqueued, Store, SubmissionRow
 from dropbench.harness.checking.once import check_own_entries
 from dropbench.harness.checking.own_entries import blaming, entries_of
 from dropbench.harness.errors import InputError, UnsuitableError
+from dropbench.harness.runs.kept_weights import keep_weights
 from dropbench.harness.runs.run_directory import BY_THE_USER, CANCELLED, RunDirectory, Runs
 from dropbench.harness.settings import Settings
 from dropbench.harness.suites.request import Request, write_request
@@ -69,9 +70,21 @@ def enqueue(
         with slots.dispatch_lock(settings.runs):
             for directory in present:
                 _withdraw_cancellation(directory)
+    _keep_weights(settings, request, {trial.id: trial for trial in trials if trial.config_id not in unsuitable})
     enqueued = store.enqueue(trials, [request], unsuitable)
     import_results(store, settings, [trial.id for trial in trials])
     return enqueued, request
+
+
+def _keep_weights(settings: Settings, request: Request, trials: Mapping[str, Trial]) -> None:
+    """Mark the fine-tuned trials that an analysis of the request needs, and on demand those that compete in a cell."""
+    runs, analyzed = Runs(settings.runs), set[str]()
+    for cell in sorted(request.cells, key=lambda cell: cell.analysis is None):
+        own = [id for candidate in cell.candidates for id in candidate.trials]
+        for id in own if cell.analysis is not None or settings.keep_weights else ():
+            if id in trials and trials[id].weights is not None and id not in analyzed:
+                keep_weights(runs, trials[id], () if cell.analysis is not None else own, cell.measured)
+        analyzed.update(own if cell.analysis is not None else ())
 
 
 def _check_new(store: Store, settings: Settings, trials: Sequence[Trial], *, skips: bool) -> dict[str, str]:

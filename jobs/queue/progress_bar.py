@@ -92,7 +92,7 @@ class ProgressBar:
     def add(self, trials: Mapping[str, Trial], remaining: int) -> None:
         """Report new trials of a search, already in `trials`, and the number of remaining candidates."""
         candidates = count_of(remaining, "candidate")
-        self.print_line(f"Added {count_of(len(trials), 'trial')} of the next candidates; {candidates} remaining.")
+        self.print_line(f"Added {count_of(len(trials), 'trial')} by the results so far; {candidates} remaining.")
 
     def print_line(self, line: str) -> None:
         """Print a line, above the bars if there are any."""

@@ -135,7 +135,7 @@ def _candidates(cell: Cell, settings: Settings) -> Candidates:
     if cell.sweep is None:
         return [({}, cell.trials(settings))]
     points = cell.sweep.grid() if cell.sweep.is_grid else ()
-    return [(params, cell.with_params(params).trials(settings)) for params in points]
+    return [(params, cell.candidate(params).trials(settings)) for params in points]
 
 
 def make_request(suite: Suite, options: SuiteOptions, cells: Sequence[tuple[Cell, Candidates]]) -> Requested:
@@ -151,7 +151,7 @@ def make_request(suite: Suite, options: SuiteOptions, cells: Sequence[tuple[Cell
     request = Request(
         suite=Heading(**{key: getattr(suite, key) for key in Heading.model_fields}),
         preset=options.preset,
-        tuned=suite.presets[options.preset].tuned,
+        tuned=bool(suite.presets[options.preset].tuned),
         has_paper=has_paper,
         options=options,
         rows=tuple(dict.fromkeys([*(row.label for row in suite.rows), *(cell.row for cell, _ in cells)])),

@@ -1,5 +1,7 @@
 """Hyperparameter searches while trials run: request the next candidates, and cancel those that the pruner rejects.
 
+A candidate that was chosen by seeds of its own is requested again with the seeds of its cell.
+
 All state is in the database, so that another process can continue a search. The next candidates of cells are a request
 that extends the first.
 """
@@ -29,11 +31,16 @@ from dropbench.jobs.queue.request import Requested, candidate_of
 
 @dataclass
 class _SearchedCell:
-    """A cell with its known candidates, the ids of its open trials, and the data of its last replay."""
+    """A cell with its known candidates, the ids of its open trials, and the data of its last replay.
+
+    Attributes:
+        to_choose: 1 if the chosen candidate has yet to be requested with the seeds of the cell, else 0.
+    """
 
     cell: RequestedCell
     open: list[str] = field(default_factory=list)
     replayed: object = None
+    to_choose: int = 0
 
     @property
     def prunes(self) -> bool:
@@ -63,8 +70,8 @@ class Searches:
 
     @property
     def remaining(self) -> int:
-        """Return the number of candidates still to come, of all cells."""
-        return sum(searched.cell.remaining for searched in self.searched)
+        """Return the number of candidates still to come, of all cells; one that is trained again counts again."""
+        return sum(searched.cell.remaining + searched.to_choose for searched in self.searched)
 
     def start(self) -> dict[str, Trial]:
         """Store the request with the candidates that are known, and enqueue its trials.
@@ -122,12 +129,12 @@ class Searches:
             collect(self.store, self.settings, thorough=True)
         grown = []
         for searched in self.searched:
-            before = len(searched.cell.candidates)
+            before = len(searched.cell.requested)
             data = self._data(searched)
             states = data[0]
             if data != searched.replayed and (searched.prunes or FINAL_STATES.issuperset(states.values())):
                 self._replay(searched)
-            if len(searched.cell.candidates) > before:
+            if len(searched.cell.requested) > before:
                 grown.append(searched)
         return grown
 
@@ -137,10 +144,13 @@ class Searches:
         return states, self._count_dev_points(searched.open) if searched.prunes else 0
 
     def _replay(self, searched: _SearchedCell) -> None:
-        def make(params: Params) -> RequestedCandidate:
-            trials = searched.cell.with_params(params).trials(self.settings)
+        def request(params: Params, cell: RequestedCell) -> RequestedCandidate:
+            trials = cell.trials(self.settings)
             self.trials |= {trial.id: trial for trial in trials}
             return candidate_of(params, trials)
+
+        def make(params: Params) -> RequestedCandidate:
+            return request(params, searched.cell.candidate(params))
 
         data = self._data(searched)
         metrics = self.request.metrics[searched.cell.request.task]
@@ -149,12 +159,17 @@ class Searches:
             RequestedCandidate(params=dict(each.params), config=each.config, trials=each.ids)
             for each in selection.candidates
         )
-        update = {"candidates": candidates, "remaining": selection.remaining}
+        own_seeds = searched.cell.sweep is not None and bool(searched.cell.sweep.seeds)
+        best = selection.chosen if own_seeds else None
+        chosen = request(best.params, searched.cell.with_params(best.params)) if best is not None else None
+        update = {"candidates": candidates, "remaining": selection.remaining, "chosen": chosen}
+        searched.to_choose = int(own_seeds and not selection.settled)
         searched.cell = searched.cell.model_copy(update=update)
         searched.replayed = data
         for candidate, reason in selection.to_prune:
             self._prune(searched, candidate, reason)
         ids = [id for candidate in selection.candidates if not candidate.settled for id in candidate.ids]
+        ids += chosen.trials if chosen is not None else ()
         rows = self.store.states(ids)
         searched.open = [id for id in ids if id not in rows or not is_pruned(rows[id])]
 

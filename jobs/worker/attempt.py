@@ -80,7 +80,9 @@ class Attempt:
         `rate`: measured steps per second, instead of those between the train events.
         """
         device, gpus, gpu_memory = _accelerator()
-        state, cause = retry.apply_limits(state, cause, checkpoint_step(self.directory), self.previous)
+        progress = _progress(self.directory)
+        done = checkpoint_step(self.directory), progress["batches_evaluated"]
+        state, cause = retry.apply_limits(state, cause, done, self.previous)
         self.record |= {
             "state": state,
             "cause": cause,
@@ -90,7 +92,7 @@ class Attempt:
             "cpu_seconds": round(_cpu_seconds() - self.initial_cpu_seconds, 3),
             "gpu_seconds": round((time.monotonic() - self.start) * gpus, 3),
             "peak_memory_bytes": gpu_memory if gpus else _peak_memory(),
-            **_progress(self.directory),
+            **progress,
             **({} if rate is None else {"steps_per_second": rate}),
         }
         _rewrite(self.directory, self.number, self.record)
@@ -128,7 +130,7 @@ def attribute_cause(directory: RunDirectory, exit_cause: ExitCause) -> bool:
     attempts, found = directory.attempts(), False
     for position, attempt in enumerate(attempts):
         if attempt["state"] == "lost" and (end := exit_cause(attempt)) is not None:
-            state, cause = retry.apply_limits(*end, attempt.get("steps_done"), attempts[:position])
+            state, cause = retry.apply_limits(*end, retry.progress(attempt), attempts[:position])
             attempts[position] = {**attempt, "state": state, "cause": cause}
             _rewrite(directory, attempt["number"], attempts[position])
             found = True
@@ -157,10 +159,10 @@ def _finalize(
     if directory.succeeded():
         end = {"state": "succeeded", **_progress(directory)}
     else:
-        step = checkpoint_step(directory)
+        end = {**_progress(directory), "steps_done": checkpoint_step(directory)}
         state_and_cause = (exit_cause(last) if exit_cause else None) or ("lost", LOST)
-        state, cause = retry.apply_limits(*state_and_cause, step, previous)
-        end = {"state": state, "cause": cause, **_progress(directory), "steps_done": step}
+        state, cause = retry.apply_limits(*state_and_cause, retry.progress(end), previous)
+        end |= {"state": state, "cause": cause}
     files = [directory.path / "events.jsonl", directory.path / "log.txt", _attempt_file(directory, last["number"])]
     last_write = max(file.stat().st_mtime for file in files if file.exists())
     ended_at = datetime.fromtimestamp(last_write, UTC).isoformat(timespec="milliseconds")
@@ -205,7 +207,10 @@ def _attempt_file(directory: RunDirectory, number: int) -> Path:
 
 
 def _progress(directory: RunDirectory) -> dict[str, Any]:
-    """Return the steps done, the steps of the whole trial, and the steps per second since the last start."""
+    """Return the steps done, the steps of the whole trial, and the steps per second since the last start.
+
+    ``batches_evaluated`` counts those of an evaluation after the last checkpoint that the next attempt does not repeat.
+    """
     events: list[dict[str, Any]] = []
     with contextlib.suppress(InputError):
         events = directory.events()
@@ -214,7 +219,12 @@ def _progress(directory: RunDirectory) -> dict[str, Any]:
     rate = None
     if trained and (seconds := trained[-1]["time"] - trained[0]["time"]) > 0:
         rate = (trained[-1]["step"] - trained[0]["step"]) / seconds or None
+    step = checkpoint_step(directory)
+    stored = (
+        event["batches"] for event in reversed(events) if event["event"] == "evaluating" and event["step"] == step
+    )
     return {
+        "batches_evaluated": next(stored, 0),
         "steps_done": max((event.get("step", 0) for event in events), default=0),
         "steps": next((event["steps"] for event in reversed(events) if "steps" in event), None),
         "steps_per_second": rate,

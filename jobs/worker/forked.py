@@ -16,13 +16,18 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
+from dropbench.harness.errors import InputError
 from dropbench.harness.runs.run_directory import RunDirectory
 from dropbench.harness.settings import Settings
+from dropbench.jobs.worker import slots
 from dropbench.jobs.worker.attempt import attribute_cause, finalize_dead, open_log
 from dropbench.jobs.worker.process_group import ProcessGroup
 from dropbench.jobs.worker.stop_requests import StopRequests
 
 _POLL_INTERVAL_S = 0.1
+
+_ENDS_OF_ONE_TRIAL = ("failed", "lost", "out_of_memory")
+"""States of an attempt whose end does not concern other trials of the same worker."""
 
 END_TIMEOUT_S = 30.0
 """Seconds that processes which train together have to end after the first of them has ended."""
@@ -127,24 +132,47 @@ class ProcessDiedError(Exception):
 
 
 class Submitted(Protocol):
-    """A worker: the folder of its submission, and its run directories."""
+    """A worker: the id and the folder of its submission, and its run directories."""
 
+    submission: str
     folder: str
     directories: list[str]
 
 
 def run_together(count: int, settings: Settings, worker: Submitted, run: Callable[[ProcessGroup], object]) -> None:
-    """Call `run` in `count` processes, which train each trial of a worker together; record the death of one."""
-    folder = Path(worker.folder)
+    """Call `run` in `count` processes, which train each trial of a worker together; record the death of one.
+
+    A trial that fails, or runs out of memory, ends all processes. Further ones train what is left.
+    """
+    folder, last = Path(worker.folder), ""
+    directories = [RunDirectory(Path(path)) for path in worker.directories]
 
     def run_rank(rank: int, port: int) -> None:
         run(ProcessGroup.on_this_machine(rank, count, port, folder, settings))
 
     with StopRequests(folder) as stop_requests:
-        try:
-            _run_processes(run_rank, count, stop_requests)
-        except ProcessDiedError as error:
-            error.record([RunDirectory(Path(path)) for path in worker.directories])
+        died = True
+        while died and not stop_requests.should_stop():
+            try:
+                _run_processes(run_rank, count, stop_requests)
+                died = False
+            except ProcessDiedError as error:
+                error.record(directories)
+                started_at, state = _last_attempt(worker.submission, directories)
+                if started_at == last or state not in _ENDS_OF_ONE_TRIAL:
+                    return
+                last = started_at
+                slots.check_writable(settings.runs)
+
+
+def _last_attempt(submission: str, directories: Iterable[RunDirectory]) -> tuple[str, str]:
+    """Return the start and the state of the last attempt of a submission."""
+    last = ("", "")
+    for directory in directories:
+        with contextlib.suppress(InputError):  # a damaged file, for which `collect` fails the trial
+            attempts = [each for each in directory.attempts() if each["submission"] == submission]
+            last = max([last, *((each["started_at"], each["state"]) for each in attempts[-1:])])
+    return last
 
 
 def _run_processes(run: Callable[[int, int], object], count: int, stop_requests: StopRequests) -> None:

@@ -159,6 +159,8 @@ def check_gpus_per_trial(processes: int, gpus: int, executor: str, device: str) 
     option = f"--gpus-per-trial {processes}"
     if processes > 1 and executor == "debug":
         raise InputError(f"{option}: not with --executor debug, which trains in this process")
+    if processes > 1 and executor == "slurm":
+        raise InputError(f"{option}: not with --executor slurm: set `gpus` and `tasks` in the cluster profile")
     if processes > max(1, gpus) and device != "cpu":
         raise InputError(f"{option}: {count_of(gpus, 'GPU')} visible: use fewer, or `--device cpu`")
 

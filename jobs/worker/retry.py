@@ -13,8 +13,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 MAX_FRUITLESS_ATTEMPTS = 5
-"""Consecutive attempts that may end without a new checkpoint (lost, at a time limit, or with a node) before the trial
-is given up. Preemptions have no limit: on a busy cluster they are no evidence against the trial."""
+"""Consecutive attempts that may end (lost, at a time limit, or with a node) without a new checkpoint or more stored
+batches of an evaluation before the trial is given up. Preemptions have no limit: on a busy cluster they are no evidence
+against the trial."""
 
 MAX_SPLITS = 4
 """Times that micro-batches may be halved: down to a sixteenth, which takes an eighth of the memory or more."""
@@ -25,6 +26,13 @@ EXHAUSTED = "given up"
 _FRUITLESS = ("lost", "timeout", "node_failure")
 
 Record = Mapping[str, Any]
+Progress = tuple[int | None, int]
+"""The steps done, and the batches of an evaluation after them."""
+
+
+def progress(attempt: Record) -> Progress:
+    """Return how far a trial was at the end of an attempt."""
+    return attempt.get("steps_done"), attempt.get("batches_evaluated") or 0
 
 
 def pieces(attempts: Sequence[Record]) -> int:
@@ -33,15 +41,16 @@ def pieces(attempts: Sequence[Record]) -> int:
     return int(2 ** sum(attempt["state"] == "out_of_memory" for attempt in since_failure))
 
 
-def apply_limits(
-    state: str, cause: str | None, checkpoint_step: int | None, previous: Sequence[Record]
-) -> tuple[str, str | None]:
-    """Return an attempt's state and cause, replaced by "failed" if the previous attempts exhaust a limit."""
+def apply_limits(state: str, cause: str | None, done: Progress, previous: Sequence[Record]) -> tuple[str, str | None]:
+    """Return an attempt's state and cause, replaced by "failed" if the previous attempts exhaust a limit.
+
+    `done` is its `progress`, with the step of its last checkpoint.
+    """
     if state == "out_of_memory" and (count := pieces(previous)) >= 2**MAX_SPLITS:
         return "failed", f"out of memory even with each micro-batch in {count} pieces; {cause}"
     if state in _FRUITLESS:
-        ends = ((attempt["state"], attempt.get("steps_done")) for attempt in reversed(previous))
-        in_a_row = itertools.takewhile(lambda end: end[0] in _FRUITLESS and end[1] == checkpoint_step, ends)
+        ends = ((attempt["state"], progress(attempt)) for attempt in reversed(previous))
+        in_a_row = itertools.takewhile(lambda end: end[0] in _FRUITLESS and end[1] == done, ends)
         if (fruitless := 1 + len(list(in_a_row))) >= MAX_FRUITLESS_ATTEMPTS:
             return "failed", f"{EXHAUSTED} after {fruitless} attempts in a row without a new checkpoint; {cause}"
     return state, cause

@@ -19,11 +19,12 @@ from dropbench.harness.cli.streams import output_is_closed
 from dropbench.harness.clock import utc_now_iso
 from dropbench.harness.errors import InputError, Interrupted
 from dropbench.harness.predictions.store import FOLDER as PREDICTIONS
+from dropbench.harness.runs.kept_weights import discard_weights
 from dropbench.harness.runs.lease import Lease, SupersededError, holder
 from dropbench.harness.runs.run_directory import RunDirectory
 from dropbench.harness.settings import Settings
 from dropbench.harness.source import CodeChangedError, at_start, require_unchanged
-from dropbench.harness.variables import LAUNCHER, without_variables
+from dropbench.harness.variables import LAUNCHER, hub_offline, without_variables
 from dropbench.jobs.worker import retry, slots
 from dropbench.jobs.worker.attempt import Attempt, finalize_dead, open_log, remove_temp_files
 from dropbench.jobs.worker.forked import import_libraries, run_side_by_side, run_together
@@ -81,7 +82,7 @@ class Worker:
         """Run every available trial of the list."""
         settings = Settings.from_payload(self.payload)
         job = _job_id()
-        with without_variables(*LAUNCHER):  # inherited, they would let training wait for other processes
+        with hub_offline(), without_variables(*LAUNCHER):  # inherited, they would let training wait for other processes
             in_job = self.executor == "slurm" and job is not None
             if self.processes > 1:
                 run_together(self.processes, settings, self, lambda group: self.run_in_group(settings, group, job))
@@ -267,6 +268,7 @@ def _discard_training_states(directory: RunDirectory, result: dict[str, Any]) ->
     from dropbench.harness.training import checkpoint
 
     checkpoint.discard(directory.path / "checkpoint", result["selected_step"])
+    discard_weights(directory)
 
 
 @contextlib.contextmanager

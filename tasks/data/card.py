@@ -29,6 +29,8 @@ class Card(StrictModel):
     percent: Annotated[dict[Literal["dev", "test"], Percent], "1 to 49, as in {dev: 20, test: 20}"] = Field(default={})
     text: Annotated[tuple[str, ...], OneOrMore, Field(min_length=1, max_length=2), "one column or two"] = ("text",)
     label: str = "label"
+    choices: Annotated[tuple[str, ...], Field(min_length=2), "two or more columns, such as [a, b]"] = ()
+    answers: str = ""
     score: str = ""
     metrics: Annotated[tuple[ClassMetric, ...], OneOrMore, f"some of {', '.join(get_args(ClassMetric))}"] = ()
     group: str = ""
@@ -55,6 +57,10 @@ def describe(dataset: Dataset, folder: Path) -> tuple[Dataset, Card, dict[Split,
         if key not in dataset.card:
             raise unknown_name(f"key in {file}:{yaml_line(file, [key])}", str(key), dataset.card)
     card = validated(Card, content, file)
+    if card.answers and (len(card.text) < 2 or len({*content} & {"score", "classes", "metrics", "choices", "label"})):
+        raise InputError(f"{file}: answers: expected `text: [question, context]`, and no label, score or choices")
+    if card.choices and (others := [key for key in ("score", "classes", "metrics") if key in content]):
+        raise InputError(f"{file}: {others[0]}: not for choices, whose metric is accuracy: remove it, or `choices`")
     features = tuple(name for name in card.columns if name not in ("word", "tag"))
     group_fits = "columns" not in dataset.card or card.group in ("", *features)
     if len({"word", "tag", *features}) != len(card.columns) or not group_fits:
@@ -84,8 +90,12 @@ def describe(dataset: Dataset, folder: Path) -> tuple[Dataset, Card, dict[Split,
 
 
 def _kind(dataset: Dataset, card: Card) -> str:
+    if card.answers:
+        return "question-answering"
     if card.score:
         return "text-regression"
+    if card.choices:
+        return "multiple-choice"
     return "textual-entailment" if len(card.text) > 1 else dataset.kind
 
 

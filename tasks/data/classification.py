@@ -64,6 +64,15 @@ class TextSplit(LabeledSplit):
 
 
 @dataclass(frozen=True, eq=False)
+class ChoiceSplit(LabeledSplit):
+    """Texts, each with the same number of possible continuations, and the number of the right one; single spaces."""
+
+    texts: tuple[str, ...]
+    choices: tuple[tuple[str, ...], ...]
+    labels: Labels
+
+
+@dataclass(frozen=True, eq=False)
 class ImageSplit(LabeledSplit):
     """Images of one set."""
 
@@ -99,6 +108,12 @@ class TextClassificationData(ClassificationData[TextSplit]):
     """Texts with one label each."""
 
     kind: ClassVar[str] = "text-classification"
+
+
+class ChoiceData(ClassificationData[ChoiceSplit]):
+    """Texts with choices; the classes are names of the choices."""
+
+    kind: ClassVar[str] = "multiple-choice"
 
 
 class ImageClassificationData(ClassificationData[ImageSplit]):

@@ -92,6 +92,10 @@ class DetectionTask(PresetTask):
         """Return the number of boxes, or pairs, that the model's queries can match."""
         return (float(sum(min(self.num_queries, len(labels)) for labels in batch["labels"])),)
 
+    def extent(self, batch: dict[str, list[Any]]) -> tuple[int, ...]:
+        """Return the largest height and width of the images."""
+        return tuple(max(image.shape[side] for image in batch["images"]) for side in (1, 2))
+
     def preprocess(self, batch: dict[str, list[Any]]) -> tuple[Tensor, list[DetDataSample]]:
         """Return normalized and padded images (B, 3, rows, columns), and mmdet's samples."""
         truths = zip(*(batch[name] for name in self.truth_names), strict=True)
@@ -104,7 +108,13 @@ class DetectionTask(PresetTask):
         ]
         preprocessor = self.images.preprocessor.to(batch["images"][0].device)
         prepared = preprocessor({"inputs": batch["images"], "data_samples": samples}, training=False)
-        return prepared["inputs"], prepared["data_samples"]
+        inputs, padded = prepared["inputs"], prepared["data_samples"]
+        if self.share is not None and self.share.extent != (size := tuple(inputs.shape[2:])):
+            rows, columns = (whole - own for whole, own in zip(self.share.extent, size, strict=True))
+            inputs = nn.functional.pad(inputs, (0, columns, 0, rows))
+            for sample in padded:
+                sample.set_metainfo({"batch_input_shape": self.share.extent})
+        return inputs, padded
 
     def loss(self, model: nn.Module, batch: dict[str, list[Any]]) -> Tensor:
         """Return the sum over decoder layers of the weighted losses of the model's head."""

@@ -20,7 +20,12 @@ from sklearn.svm import LinearSVC
 
 from dropbench.tasks.class_metrics import score_correlations
 from dropbench.tasks.classifier import ACCURACY
-from dropbench.tasks.data.classification import ImageClassificationData, LabeledSplit, TextClassificationData
+from dropbench.tasks.data.classification import (
+    ChoiceData,
+    ImageClassificationData,
+    LabeledSplit,
+    TextClassificationData,
+)
 from dropbench.tasks.data.text.scored import ScoredData
 from dropbench.tasks.data.text.snli import PairData
 from dropbench.tasks.floors.floor import Floor
@@ -42,6 +47,20 @@ def pair_floors(data: PairData) -> list[Floor]:
     """Return the majority class, and linear SVMs on the TF-IDF of the premise beside that of the hypothesis."""
     texts = {name: (split.premises, split.hypotheses) for name, split in data.splits().items()}
     return [_majority(data.splits()), *_tfidf(texts, data.splits())]
+
+
+def choice_floors(data: ChoiceData) -> list[Floor]:
+    """Return the majority class, and the choice that a linear SVM on TF-IDF of all choices finds most like right ones.
+
+    It reads the choices alone, not the texts: what it finds are marks of right answers in themselves.
+    """
+    choices = {name: [*chain.from_iterable(split.choices)] for name, split in data.splits().items()}
+    right = np.eye(len(data.classes), dtype=int)[data.train.labels].ravel()
+    vectorizer = TfidfVectorizer(tokenizer=split_words, token_pattern=None)
+    classifier = LinearSVC(random_state=0).fit(vectorizer.fit_transform(choices["train"]), right)
+    scores = classifier.decision_function(vectorizer.transform(choices["test"])).reshape(-1, len(data.classes))
+    accuracy = float(np.mean(scores.argmax(axis=1) == data.test.labels))
+    return [_majority(data.splits()), _floor("linear SVM on TF-IDF of a choice", accuracy)]
 
 
 def score_floors(data: ScoredData) -> list[Floor]:

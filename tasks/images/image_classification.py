@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional
 
-from dropbench.adapters.vision.image_weights import load_image_weights
+from dropbench.adapters.vision.image_weights import checkpoint_normalization, load_image_weights
 from dropbench.harness.errors import CHANGED, InputError
 from dropbench.harness.models.catalog import MODELS
 from dropbench.harness.predictions.schema import content_id
@@ -24,6 +24,7 @@ from dropbench.tasks.data.fingerprint import fingerprint
 from dropbench.tasks.data.resolve import resolve_data
 from dropbench.tasks.images import augmentation
 from dropbench.tasks.images.spec import AUGMENTATIONS, MIN_CROPPED_SIZE, ImageClassificationSpec, ImageRecipe
+from dropbench.tasks.weights import resolve_weights
 
 if TYPE_CHECKING:
     from dropbench.harness.trials.sample_view import SampleView
@@ -57,12 +58,7 @@ class ImageClassification(Classifier, ImageClassificationSpec):
         self.interpolation = InterpolationMode(self.recipe.interpolation or "bilinear")
         self.splits = data.splits()
         self.labels = {name: torch.as_tensor(split.labels) for name, split in self.splits.items()}
-        if not isinstance(pixels := self.splits["train"].images, np.ndarray):
-            # Of ImageNet: image folders are not read in advance.
-            self.mean, self.std = torch.tensor(IMAGENET_DEFAULT_MEAN), torch.tensor(IMAGENET_DEFAULT_STD)
-        else:
-            flat = pixels.reshape(-1, pixels.shape[-1]) / 255.0
-            self.mean, self.std = torch.as_tensor(flat.mean(0)).float(), torch.as_tensor(flat.std(0)).float()
+        self.mean, self.std = self.normalization(self.splits["train"].images)
         self.randaugment = None
         if policy is not None:
             self.randaugment = augmentation.random_augment(policy, size, self.mean, self.recipe.train_interpolation)
@@ -81,6 +77,19 @@ class ImageClassification(Classifier, ImageClassificationSpec):
 
     def train_targets(self) -> Tensor:
         return self.labels["train"]
+
+    def normalization(self, images: Any) -> tuple[Tensor, Tensor]:
+        """Return the mean and deviation (C,) of the input, and append a note if a checkpoint names them."""
+        weights = resolve_weights(self.trial) if self.recipe.channels == 3 and not self.recipe.normalization else None
+        if weights is not None and (pair := checkpoint_normalization(weights)) is not None:
+            mean, std = (", ".join(f"{value:.3f}" for value in values.tolist()) for values in pair)
+            self.notes.append(f"images are normalized as the checkpoint says: mean {mean}, deviation {std}")
+            return pair
+        if self.recipe.normalization == "imagenet" or not isinstance(images, np.ndarray):
+            # Image folders are not read in advance.
+            return torch.tensor(IMAGENET_DEFAULT_MEAN), torch.tensor(IMAGENET_DEFAULT_STD)
+        flat = images.reshape(-1, images.shape[-1]) / 255.0
+        return torch.as_tensor(flat.mean(0)).float(), torch.as_tensor(flat.std(0)).float()
 
     def build_model(self) -> nn.Module:
         model = super().build_model()
@@ -112,6 +121,10 @@ class ImageClassification(Classifier, ImageClassificationSpec):
         if training and self.recipe.erase and not self.recipe.erase_first:
             augmentation.erase_boxes(pixels, self.recipe.erase)
         return pixels, labels
+
+    def plain_images(self, split: Split, indices: Sequence[int]) -> Tensor:
+        """Return normalized images (B, C, size, size) as in evaluation, also those of train."""
+        return augmentation.normalize(self.fit_all(self.splits[split].images, indices, False), self.mean, self.std)
 
     def fit_all(self, images: Any, indices: Sequence[int], training: bool) -> Tensor:
         """Return some images as (B, C, size, size) uint8, each as by `fit`."""

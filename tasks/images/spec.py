@@ -45,6 +45,10 @@ class ImageRecipe(Recipe):
     token_maps_fingerprint: str | None = Field(default=None, description="fingerprint of the label maps; filled in")
     image_size: int = Field(default=224, ge=1, description="side of the model's input, in pixels")
     channels: int = Field(default=3, ge=1, le=3, description="channels of the model's input")
+    normalization: Literal["data", "imagenet"] | None = Field(
+        default=None,
+        description="mean and deviation of the input; default: those that a checkpoint names, else of the data",
+    )
     flip: bool = Field(default=False, description="flip half of the training images horizontally")
     crop_padding: int = Field(default=0, ge=0, description="border added before a random crop, in pixels")
     resized_crop: bool = Field(default=False, description="random resized crops (scale 0.08 to 1), as on ImageNet")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, cast
 
 import torch
@@ -13,7 +13,6 @@ from dropbench.harness.models.catalog import MODELS
 from dropbench.harness.registry import load
 from dropbench.harness.seeding import random_subset
 from dropbench.harness.trials.task import Split
-from dropbench.harness.trials.trial import Trial
 from dropbench.tasks.data.fingerprint import fingerprint
 from dropbench.tasks.data.text.word_vectors import locate_vectors, read_vectors
 from dropbench.tasks.text.spec import TextRecipe, TextSpec
@@ -43,12 +42,6 @@ class TextTask(TextSpec):
     def model_sizes(self) -> dict[str, Any]:
         return {**super().model_sizes(), "vocabulary": self.tokenizer.size, "classes": len(self.classes)}
 
-    @classmethod
-    def make_model(cls, trial: Trial, recipe: TextRecipe, sizes: Mapping[str, Any]) -> nn.Module:
-        """Return the model of a trial. A pre-trained one loads its initial weights itself."""
-        weights = resolve_weights(trial) if MODELS.entry(trial.model).facts.get("weights") else None
-        return super().make_model(trial, recipe, sizes if weights is None else {**sizes, "weights": weights})
-
     def build_model(self) -> nn.Module:
         recipe = self.recipe
         if recipe.vectors is None:
@@ -73,13 +66,6 @@ class TextTask(TextSpec):
         embedding.weight.requires_grad_(not recipe.freeze_vectors)
         self.load_initial_weights(model)
         return model
-
-    def load_initial_weights(self, model: nn.Module) -> None:
-        """See `PresetTask.load_initial_weights`; `make_model` has loaded those of a pre-trained model."""
-        if not MODELS.entry(self.trial.model).facts.get("weights"):
-            super().load_initial_weights(model)
-        elif new := getattr(model, "new", ()):
-            self.notes.append(f"random weights, as the checkpoint has none: {', '.join(new)}")
 
     def make_tokenizer(self, train: Iterable[Sequence[str]]) -> Tokenizer:
         """Return the tokenizer that the model brings, or else one of the words of train."""

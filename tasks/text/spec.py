@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar, Self, get_args
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from dropbench.harness.errors import InputError, unknown_name
 from dropbench.harness.models.catalog import MODELS
@@ -87,6 +87,23 @@ class ScoringRecipe(PairRecipe):
         return {**super().unread(model), **dict.fromkeys(OF_CLASSES, "the task has no such loss")}
 
 
+class QuestionRecipe(TextRecipe):
+    """Hyper-parameters of extractive question answering."""
+
+    stride: int = Field(default=128, ge=0, description="tokens that neighboring windows of a context share")
+    n_best: int = Field(default=20, ge=1, description="starts and ends of a window that are combined to an answer")
+    max_answer: int = Field(default=30, ge=1, description="maximum number of tokens of an answer")
+
+    @model_validator(mode="after")
+    def _has_room(self) -> Self:
+        if 2 * self.stride >= self.max_length:
+            raise ValueError(f"stride={self.stride}: expected less than half of max_length={self.max_length}")
+        return self
+
+    def unread(self, model: Mapping[str, Any]) -> dict[str, str]:
+        return {**super().unread(model), "features": "the task has none", "class_weights": "the task has no classes"}
+
+
 class TaggingRecipe(TextRecipe):
     """Hyper-parameters of sequence labeling."""
 
@@ -97,7 +114,7 @@ class TaggingRecipe(TextRecipe):
 
 
 class TextSpec(PresetTask):
-    """A text task; `head` is the unit that is labeled: "text", "words" or "pair"."""
+    """A text task; `head` is the unit that is labeled: "text", "pair", "choice", "span" or "words"."""
 
     head: ClassVar[str]
     recipe_type: ClassVar[type[Recipe]] = TextRecipe
@@ -151,6 +168,23 @@ class TextRegressionSpec(TextSpec):
     head: ClassVar[str] = "text"
     recipe_type: ClassVar[type[Recipe]] = ScoringRecipe
     metrics: ClassVar[tuple[Metric, ...]] = CORRELATIONS
+
+
+class MultipleChoiceSpec(TextSpec):
+    """Multiple choice: the right one of some choices for a text."""
+
+    name: ClassVar[str] = "multiple-choice"
+    head: ClassVar[str] = "choice"
+
+
+class QuestionAnsweringSpec(TextSpec):
+    """Extractive question answering: the part of a context that answers a question."""
+
+    name: ClassVar[str] = "question-answering"
+    head: ClassVar[str] = "span"
+    recipe_type: ClassVar[type[Recipe]] = QuestionRecipe
+    metrics: ClassVar[tuple[Metric, ...]] = (F1, Metric("exact-match"))
+    recipe: QuestionRecipe
 
 
 class SequenceLabellingSpec(TextSpec):

@@ -1,4 +1,4 @@
-"""Base classes of the tasks with one target per text or pair of texts."""
+"""Base classes of the tasks with one target per sample: a text, a pair of texts, or a text with choices."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dropbench.tasks.text.tokenizer import PairTokenizer, WordTokenizer, split_w
 
 
 class WholeTextTask(TextTask):
-    """A task with one target per text or per pair of texts.
+    """A task with one target per sample, which is a text, a pair of texts, or a text with choices.
 
     Class attributes:
         data_type: type of the data.
@@ -36,7 +36,11 @@ class WholeTextTask(TextTask):
 
     @abstractmethod
     def texts_of(self, rows: Any) -> Sequence[Sequence[str]]:
-        """Return the texts of a split: one sequence of N, or two for pairs."""
+        """Return the texts of a split, each of which can be encoded by itself: sequences of N, two for pairs."""
+
+    def pairs_of(self, rows: Any) -> Iterable[Sequence[tuple[Any, ...]]]:
+        """Return the pairs of texts of each sample of a split that are joined, if `joins_pairs`: one per sample."""
+        return ([pair] for pair in zip(*self.texts_of(rows), strict=True))
 
     @abstractmethod
     def targets_of(self, rows: Any) -> Tensor:
@@ -66,7 +70,7 @@ class WholeTextTask(TextTask):
                 samples = zip(*texts, self.labels[split].tolist(), strict=True)
                 self.content_ids[split] = [content_id(*some, self.target_text(target)) for *some, target in samples]
             if joint:
-                self.join_pairs(split, zip(*texts, strict=True))
+                self.join_pairs(split, self.pairs_of(rows))
                 continue
             encoded = [list(map(self.tokenizer.encode, some)) for some in texts]
             lengths = [*map(len, chain.from_iterable(encoded))]
@@ -85,24 +89,31 @@ class WholeTextTask(TextTask):
         """Return whether both texts of a pair are one input, as the tokenizer of a pre-trained model joins them."""
         return not isinstance(self.tokenizer, WordTokenizer) and self.recipe.model.get("pairs") != "siamese"
 
-    def join_pairs(self, split: str, pairs: Iterable[tuple[Any, ...]]) -> None:
-        """Encode each pair of a split as one input, with the further inputs of the model as features."""
+    def join_pairs(self, split: str, samples: Iterable[Sequence[tuple[Any, ...]]]) -> None:
+        """Encode each pair of the samples as one input, with the further inputs of the model as features."""
         tokenizer, max_length = cast(PairTokenizer, self.tokenizer), self.recipe.max_length
-        encoded = [tokenizer.encode_pair(first, second, max_length) for first, second in pairs]
-        if truncated := sum(shortened for _, shortened in encoded):
-            self.notes.append(f"{split}: {truncated:,} of {len(encoded):,} pairs truncated to max_length={max_length}")
-        inputs = [{name: torch.tensor(ids) for name, ids in pair.items()} for pair, _ in encoded]
-        self.tokens[split] = [(pair.pop("input_ids"),) for pair in inputs]
-        if any(inputs):
-            self.features[split] = [(pair,) for pair in inputs]
+        encoded = [[tokenizer.encode_pair(first, second, max_length) for first, second in sample] for sample in samples]
+        shortened = [shortened for sample in encoded for _, shortened in sample]
+        if any(shortened):
+            self.notes.append(
+                f"{split}: {sum(shortened):,} of {len(shortened):,} pairs truncated to max_length={max_length}"
+            )
+        inputs = [[{name: torch.tensor(ids) for name, ids in pair.items()} for pair, _ in sample] for sample in encoded]
+        self.tokens[split] = [tuple(pair.pop("input_ids") for pair in sample) for sample in inputs]
+        if any(map(any, inputs)):
+            self.features[split] = [*map(tuple, inputs)]
 
     def text_features(self, text: str) -> dict[str, Tensor]:
         """Return the ids of the features of the words of a text, at least one and at most `max_length`."""
         return self.word_features.encode(self.tokenizer.truncate(split_words(text) or [""], self.recipe.max_length))
 
     def model_sizes(self) -> dict[str, Any]:
-        sizes = {**super().model_sizes(), "head": "pair" if self.pairs else "text"}
+        sizes = {**super().model_sizes(), "head": self.head_of_sample()}
         return {**sizes, **({"features": self.word_features.sizes} if self.recipe.features else {})}
+
+    def head_of_sample(self) -> str:
+        """Return the unit that is labeled in the data that were read."""
+        return "pair" if self.pairs else "text"
 
     def example_id(self, split: Split, index: int) -> str | None:
         """Return an id by the texts and the target of a sample; None on train."""
@@ -111,8 +122,8 @@ class WholeTextTask(TextTask):
     def batch(self, split: Split, indices: Sequence[int]) -> tuple[Any, Tensor]:
         """Return inputs and targets (B,).
 
-        The inputs are padded token ids, (B, T), or (B, 2, T) for pairs whose texts are encoded each by itself. With
-        features they are a tuple of those and the padded ids by feature.
+        The inputs are padded token ids, (B, T), or (B, 2, T) for pairs whose texts are encoded each by itself, and
+        (B, choices, T). With features they are a tuple of those and the padded ids by feature.
         """
         tokens = self.pad(split, [text for index in indices for text in self.tokens[split][index]])
         labels = self.labels[split][list(indices)]

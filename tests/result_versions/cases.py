@@ -42,6 +42,8 @@ DATA = {
     "sequence-labelling": "conll2000-synthetic",
     "textual-entailment": "snli-synthetic",
     "text-regression": "sts-b-synthetic",
+    "multiple-choice": "swag-synthetic",
+    "question-answering": "squad-synthetic",
 }
 """The data sets of tasks that the model's own in `SMALL` are not for."""
 MODEL_OF = {"learned-dropout": "learned-dropout-lm", "token-dropout": "text-transformer"}
@@ -50,7 +52,10 @@ WITH_DROPOUT = {"attentiondrop-consistency", "r-drop"}
 """Regularizers that compare passes, which are equal without another one."""
 SLOW = {"volo-cifar", "detr", "qpic", "metro", "transformer-wmt-en-de"}
 """Models in `SMALL` whose trials take seconds."""
-UNBUILT = {"transformers-encoder": "takes architecture and weights from a user's folder; `bert-tiny` is its family's"}
+UNBUILT = {
+    "transformers-encoder": "takes architecture and weights from a user's folder; `bert-tiny` is its family's",
+    "image-encoder": "takes architecture and weights from a user's folder; `vit-digits` is its family's",
+}
 """Models without a case, with the reason."""
 
 

@@ -55,7 +55,7 @@ class Place:
         _loaded.pop(str(self.plugin), None)
         load_plugins([self.plugin])
         trial = TASKS.get(self.request.task).trial_for(self.request, self.settings)
-        return trial.model_copy(update={"weights": weights_ref(self.weights)})
+        return trial.model_copy(update={"weights": weights_ref(str(self.weights))})
 
 
 def flip(path: Path, position: int) -> None:

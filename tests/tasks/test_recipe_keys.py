@@ -20,7 +20,7 @@ from dropbench.harness.trials.recipe import FILLED_IN
 from dropbench.harness.trials.task import TASKS, spec_of
 from dropbench.harness.trials.trial import Trial, TrialRequest
 from tests.input_errors import one_line
-from tests.tasks.making import CPU, DETR, LANGUAGE_MODEL, METRO, TEXTS, VOLO
+from tests.tasks.making import CPU, DETR, LANGUAGE_MODEL, METRO, SHORT, TEXTS, VOLO
 from tests.tasks.test_training import TRANSLATION
 from tests.tasks.test_weights import folder as bert  # noqa: F401
 from tests.training import run
@@ -47,7 +47,10 @@ CASES: dict[str, tuple[tuple[str, str, str], dict[str, Any], dict[str, Any]]] = 
         {**STEPS, **VOLO, "batch_size": 4, "token_labels": "image"},
         {},
     ),
-    **{task: ((task, data, "text-transformer"), {**TEXT, **ENCODER}, {}) for task, data in TEXTS.items()},
+    **{
+        task: ((task, data, "text-transformer"), {**TEXT, **ENCODER, **SHORT.get(task, {})}, {})
+        for task, data in TEXTS.items()
+    },
     "bert": (("text-classification", "trec-synthetic", "bert-tiny"), {**TEXT, **ENCODER}, {}),
     "an encoder of transformers": (("text-classification", "trec-synthetic", "transformers-encoder"), TEXT, {}),
     "language model": (("language-modelling", "text-synthetic", "learned-dropout-lm"), LANGUAGE, {}),

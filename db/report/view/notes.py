@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from dropbench.db.report.view.view import View
 from dropbench.db.tuning.select import Selection
-from dropbench.harness.errors import count_of
+from dropbench.harness.suites.budget import Budget, compare_budgets
 from dropbench.harness.suites.search_space import Params, Search, short_key
 from dropbench.harness.trials.recipe_diff import PAPER, summarize_changes
 
@@ -62,45 +64,43 @@ def lost_candidates(selection: Selection) -> str | None:
 
 def selection_lines(view: View) -> list[str]:
     """Return one line per selection criterion, a legend of the letters, and the budgets of a tuned preset."""
-    metrics: dict[str, dict[str, None]] = {}  # of each source of candidates
+    metrics: dict[tuple[str, str], dict[str, None]] = {}  # of each source of candidates
     keys: set[str] = set()
     tuned = view.request.tuned  # each row has as many candidates
     for selection in (result.selection for result in view.cells.values() if result.selection is not None):
         sweep = selection.sweep
         source = "each row's candidates" if tuned else f"{_search_text(sweep.search)} {sweep}"
-        names = metrics.setdefault(source, {})
+        seeds = f"seeds {', '.join(map(str, sweep.seeds))}" if sweep.seeds else "the seeds"
+        names = metrics.setdefault((source, seeds), {})
         if selection.metric is not None:
             names[selection.metric.name] = None
         keys |= sweep.space.keys()
     lines = [
-        f"chosen: best mean dev {name} over the seeds, from {source}"
-        for source, names in metrics.items()
+        f"chosen: best mean dev {name} over {seeds}, from {source}"
+        for (source, seeds), names in metrics.items()
         for name in names or {"score": None}
     ]
     letters = ", ".join(f"{letter}: {key}" for key, letter in LETTERS.items() if key in keys)
-    return [*lines, *filter(None, [letters]), *([_budget_line(view)] if tuned else [])]
+    budgets, equal = compare_budgets(_budgets(view))
+    return [*lines, *filter(None, [letters]), *([budgets] if tuned or (lines and not equal) else [])]
 
 
-def _budget_line(view: View) -> str:
-    """Return the candidates and seeds of each cell: one budget if all are equal, else the rows of each."""
-    rows: dict[tuple[int, int], dict[str, None]] = {}
+def _budgets(view: View) -> Iterator[tuple[str, Budget]]:
+    """Yield the row and the budget of each cell."""
     for result in view.cells.values():
         selection = result.selection
         if selection is None and not result.hidden and {seed.state for seed in result.seeds} <= {"skipped"}:
             continue  # the regularizer does not fit the cell
         candidates = len(selection.candidates) + selection.remaining if selection is not None else 1
-        rows.setdefault((candidates, len(result.cell.seeds)), {})[result.row] = None
-    budgets = sorted(rows.items(), key=lambda item: (-len(item[1]), -item[0][0]))
-    texts = [f"{count_of(candidates, 'candidate')} × {count_of(seeds, 'seed')}" for (candidates, seeds), _ in budgets]
-    if len(budgets) < 2:
-        return f"budget of each cell: {''.join(texts)}"
-    others = (f"{text} for {', '.join(names)}" for text, (_, names) in zip(texts[1:], budgets[1:], strict=True))
-    return f"unequal budgets: {'; '.join(others)}; {texts[0]} for the others"
+        tuning_seeds = len(selection.sweep.seeds) if selection is not None else 0
+        yield result.row, Budget(candidates, tuning_seeds, len(result.cell.seeds))
 
 
 def _search_text(search: Search) -> str:
     pruner = f" with the {search.pruner} pruner" if search.pruner != "none" else ""
     if search.sampler == "grid":
         return f"the grid{pruner}"
+    if search.sampler == "staged":
+        return "one key after the other of"
     seed = f", seed {search.seed}" if search.seed else ""
     return f"{search.candidates} candidates by {search.sampler}{seed}{pruner} in"

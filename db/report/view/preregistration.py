@@ -86,7 +86,9 @@ def plan_of(table: SuiteTable) -> Plan:
         sweep = cell.selection.sweep if cell.selection is not None else None
         own = cells.setdefault(cell.cell.row, {}).setdefault(cell.cell.column, {})
         if sweep is not None and not sweep.is_grid:
-            own["search"] = f"{canonical_json(sweep.search.model_dump(mode='json'))} in {sweep}"
+            own["search"] = f"{canonical_json(sweep.search.model_dump(mode='json'))} in {sweep}" + (
+                f" by seeds {', '.join(map(str, sweep.seeds))}" if sweep.seeds else ""
+            )
         else:
             own |= {params_text(each.params) or DEFAULT: each.config for each in cell.cell.candidates}
     data = [text.partition(" ") for request in table.requests for text in request.conditions["data"].values()]
@@ -108,7 +110,7 @@ def freeze(table: SuiteTable, store: Store) -> str:
     import yaml
 
     plan = plan_of(table)
-    ids = [*dict.fromkeys(id for cell in table.cells for each in cell.cell.candidates for id in each.trials)]
+    ids = [*dict.fromkeys(id for cell in table.cells for each in cell.cell.requested for id in each.trials)]
     done = [row.state for row in store.states(ids).values()].count("succeeded")
     content = Preregistration(
         frozen=utc_now_iso(),

@@ -54,7 +54,7 @@ class RequestTable:
     def trials(self) -> set[str]:
         """Return the ids of all trials in the database, of all candidates."""
         cells = (cell for cell, _ in self.cells())
-        return {id for cell in cells for candidate in cell.candidates for id in candidate.trials}
+        return {id for cell in cells for candidate in cell.requested for id in candidate.trials}
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,11 @@ def _resolved(cell: RequestedCell, request: Request, origin: Origin, store: Stor
         return CellTrials(first_candidate.cell, first_candidate.ids, first_candidate.reason, origin=origin)
     if selection.chosen is None:
         return CellTrials(cell, (), selection=selection, origin=origin)
-    return CellTrials(selection.chosen.cell, selection.chosen.ids, selection=selection, origin=origin)
+    ids = selection.chosen.ids
+    if selection.sweep.seeds:  # those of the candidates are no seeds of the table
+        again = cell.chosen
+        ids = again.trials if again is not None and again.config == selection.chosen.config else ()
+    return CellTrials(selection.chosen.cell, ids, selection=selection, origin=origin)
 
 
 def _load(store: Store, *clauses: ColumnElement[bool]) -> dict[Origin, list[Request]]:

@@ -1,8 +1,9 @@
-"""Readers of GLUE's and SuperGLUE's files: one table or one file of JSON lines a split.
+"""Readers of files as GLUE, SuperGLUE and SWAG have them: one table or one file of JSON lines a split.
 
 - Tables (`*.tsv`, and `*.csv` of the STS benchmark) have columns separated by tabs, without quotes. Line 1 names the
   columns, unless the card does.
 - JSON lines have an object each.
+- SWAG's csv has quoted fields, separated by commas.
 
 The labels of the official test files are not public, so the official dev files are test here. A file `val.tsv` is dev,
 if there is one; else dev is 10 % of train. Rows without a text or a label are left out, with a note. The readers raise
@@ -11,8 +12,9 @@ InputError, which names file and line, for a missing column or an unknown label.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,16 +22,20 @@ import numpy as np
 
 from dropbench.harness.errors import InputError, check_text, count_of
 from dropbench.harness.trials.task import Split
+from dropbench.tasks.data.classification import ChoiceData, ChoiceSplit
 from dropbench.tasks.data.dataset import Dataset
 from dropbench.tasks.data.lines import single_spaces, stream_lines
 from dropbench.tasks.data.locate import Source
 from dropbench.tasks.data.read import Data
 from dropbench.tasks.data.splits import three_splits
+from dropbench.tasks.data.text.labeled_text import csv_table
 from dropbench.tasks.data.text.scored import ScoredData, ScoredSplit, finite_number
 from dropbench.tasks.data.text.snli import TABLES, Row, json_rows
 
 FILE_SPLITS: tuple[Split, ...] = ("train", "test", "dev")
 """The splits of the files of a layout, in order; the last file is optional."""
+COPA_QUESTIONS = {"cause": "What was the cause of this?", "effect": "What happened as a result?"}
+"""The questions of COPA as they are asked after the premise (jiant, and most others)."""
 OFFICIAL = "test is the official dev set, as labels of the official test set are not public"
 
 
@@ -45,14 +51,17 @@ def _table_rows(path: Path, dataset: Dataset, train: Path) -> Iterator[Row]:
 
 
 def _rows(path: Path, dataset: Dataset, train: Path) -> Iterator[Row]:
-    return json_rows(path) if path.suffix == ".jsonl" else _table_rows(path, dataset, train)
+    if path.suffix == ".jsonl":
+        return json_rows(path)
+    return _table_rows(path, dataset, train) if path.suffix == ".tsv" or dataset.header else csv_table(path)
 
 
 def _columns(
     path: Path, dataset: Dataset, train: Path, target: Callable[[Path, int, str, Dataset], Any]
 ) -> tuple[list[tuple[str, ...]], str]:
     """Return the rows of a file, texts before the target, as columns, and a note on rows that are left out."""
-    names, rows, empty, number = (*dataset.texts, dataset.label), [], 0, 0
+    choices = dataset.class_names if dataset.kind == ChoiceData.kind else ()
+    names, rows, empty, number = (*dataset.texts, *choices, dataset.label), [], 0, 0
     for number, row in _rows(path, dataset, train):
         if number <= 2 and (missing := [name for name in names if name not in row]):
             raise InputError(f"{path}:{number}: no column '{missing[0]}' among {', '.join(map(str, row))[:200]}")
@@ -100,6 +109,38 @@ def read_classes(source: Source) -> Data:
 
     splits, notes = _read(_class, split_of, source)
     return cast(Data, data_type(source.name, source.dataset.class_names, *splits, notes))
+
+
+def choice_split(
+    texts: Sequence[str], starts: Sequence[str], choices: Sequence[Sequence[str]], labels: Sequence[int]
+) -> ChoiceSplit:
+    """Return the split of columns; each choice of a row begins with its start."""
+    rows = zip(starts, zip(*choices, strict=True), strict=True)
+    begun = tuple(tuple(single_spaces(f"{start} {choice}") for choice in row) for start, row in rows)
+    return ChoiceSplit(tuple(texts), begun, np.array(labels, np.int64))
+
+
+def _read_choices(split_of: Callable[[Any], ChoiceSplit], source: Source) -> ChoiceData:
+    (train, dev, test), notes = _read(_class, split_of, source)
+    return ChoiceData(source.name, source.dataset.class_names, train, dev, test, notes)
+
+
+def _endings(columns: list[Any]) -> ChoiceSplit:
+    return choice_split(columns[0], columns[1], columns[2:-1], columns[-1])
+
+
+def _copa(columns: list[Any]) -> ChoiceSplit:
+    premises, questions, *choices, labels = columns
+    if unknown := {*questions} - {*COPA_QUESTIONS}:
+        raise InputError(f"question '{min(unknown)[:40]}' of COPA: expected {' or '.join(COPA_QUESTIONS)}")
+    asked = [f"{premise} {COPA_QUESTIONS[name]}" for premise, name in zip(premises, questions, strict=True)]
+    return choice_split(asked, [""] * len(asked), choices, labels)
+
+
+read_copa = partial(_read_choices, _copa)
+"""Read COPA: a premise, whose question is asked after it, and two choices."""
+read_endings = partial(_read_choices, _endings)
+"""Read SWAG: a sentence, and four endings of the sentence that follows it."""
 
 
 def read_scores(source: Source) -> ScoredData:

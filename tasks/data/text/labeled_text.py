@@ -23,7 +23,7 @@ import numpy as np
 from dropbench.harness.errors import InputError, count_of
 from dropbench.harness.trials.task import Split
 from dropbench.tasks.data.classification import TextClassificationData, TextSplit
-from dropbench.tasks.data.lines import MAX_LINE, read_lines, single_spaces
+from dropbench.tasks.data.lines import MAX_LINE, read_lines, single_spaces, stream_lines
 from dropbench.tasks.data.locate import Source
 from dropbench.tasks.data.splits import SPLITS, three_splits
 
@@ -96,6 +96,15 @@ def csv_rows(path: Path, lines: Iterable[str], separator: str = ",") -> Iterator
         if row is None:
             return
         yield number, row
+
+
+def csv_table(path: Path, separator: str = ",") -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield the line and the values by column of each row, columns named in line 1; raise InputError as `csv_rows`."""
+    _, names = next(rows := csv_rows(path, (line for _, line in stream_lines(path)), separator))
+    for number, row in rows:
+        if row and not len(row) == len(names) == len({*names}):
+            raise InputError(f"{path}:{number}: {count_of(len(row), 'column')}: expected {len(names)} of unique names")
+        yield number, dict(zip(names, row, strict=False))
 
 
 def _news_rows(path: Path) -> Iterator[Row]:

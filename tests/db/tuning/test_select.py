@@ -237,6 +237,27 @@ def test_the_same_results_ask_for_the_same_candidates(store: Store, sampler: str
     assert [candidate.params for candidate in select(other, HERE, store).candidates][:5] != requested[-1][:5]
 
 
+def test_a_stage_begins_with_the_best_of_the_one_before(store: Store) -> None:
+    swept = cell("window=1,2,3", "ratio=0.1,0.2,0.3", search="sampler=staged")
+    first, *_, last = fulfil(store, swept, near, random.Random(0))
+    assert [candidate.params["window"] for candidate in first.candidates] == [1, 2, 3]
+    (default,) = {candidate.params["ratio"] for candidate in first.candidates}
+    assert (default, first.remaining) == (0.1, 2)
+    assert [dict(candidate.params) for candidate in last.candidates][3:] == [
+        {"window": 3, "ratio": 0.2}, {"window": 3, "ratio": 0.3},
+    ]  # fmt: skip
+    assert last.chosen is not None
+    assert (last.chosen.params, last.remaining) == ({"window": 3, "ratio": 0.2}, 0)
+
+
+def test_a_stage_without_any_success_is_the_last(store: Store) -> None:
+    swept = cell("window=1,2", "ratio=0.1,0.2", search="sampler=staged", seeds=1)
+    for id in [id for candidate in select(swept, HERE, store).candidates for id in candidate.ids]:
+        write(store, TRIALS[id], None, state="failed", reason="diverged")
+    last = select(swept, HERE, store)
+    assert (len(last.candidates), last.settled, last.chosen) == (2, True, None)
+
+
 def test_tpe_learns_from_results(store: Store) -> None:
     search = "sampler=tpe,candidates=24,batch=4"
     good = fulfil(store, cell("ratio=0.0..0.5", "window=1..8", search=search, seeds=1), near, random.Random(0))

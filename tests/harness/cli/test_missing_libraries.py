@@ -76,7 +76,7 @@ from dropbench.harness.trials.task import TASKS
 from dropbench.harness.trials.trial import TrialRequest
 data = dict(pair.split("=") for pair in sys.argv[2:])
 for model in MODELS:
-    for task in MODELS.entry(model).facts["tasks"] if model != "transformers-encoder" else ():
+    for task in MODELS.entry(model).facts["tasks"] if MODELS.entry(model).facts.get("weights") != "folder" else ():
         name = data.get(model.rpartition("-")[2], data[task])
         request = TrialRequest(task=task, data=name, model=model, overrides={})
         try:
@@ -98,6 +98,8 @@ SYNTHETIC = {
     "sequence-labelling": "conll2003-synthetic",
     "textual-entailment": "snli-synthetic",
     "text-regression": "sts-b-synthetic",
+    "multiple-choice": "swag-synthetic",
+    "question-answering": "squad-synthetic",
     "translation": "multi30k-synthetic",
     "language-modelling": "wikitext-2-synthetic",
 }

@@ -73,6 +73,19 @@ def test_a_range_without_steps_is_not_a_grid() -> None:
         Sweep(space=space)
 
 
+def test_stages_take_one_key_after_the_other_with_the_best_values_so_far() -> None:
+    space = parse_space(["set.lr=1,2,4", "ratio=0.1,0.2,0.3", "window=1,2"])
+    known = {"set.lr": 2, "ratio": 0.1}  # the default of window is unknown
+    sweep = Sweep(space=space, search=parse_search("sampler=staged"), recipe=known)
+    assert sweep.stage(0, known) == [{"set.lr": rate, "ratio": 0.1} for rate in (1, 2, 4)]
+    best = {"set.lr": 4, "ratio": 0.1}
+    assert sweep.stage(1, best) == [{"set.lr": 4, "ratio": ratio} for ratio in (0.1, 0.2, 0.3)]
+    assert sweep.stage(2, best) == [{"set.lr": 4, "ratio": 0.1, "window": window} for window in (1, 2)]
+    assert (sweep.size, sweep.stages, sweep.is_grid) == (3 + 2 + 2, 3, False), "lr 4 with ratio 0.1 is in two stages"
+    own = sweep.model_copy(update={"seeds": (8, 9)})
+    assert (sweep.trials(5), own.trials(5)) == (7 * 5, 7 * 2 + 5)
+
+
 WRONG_SPACES = [
     ("ratio", "expected key=values, such as ratio=0.1,0.2,0.3"),
     ("ratio=0.1,", "expected key=values"),
@@ -97,9 +110,10 @@ def test_invalid_spaces_are_reported_in_one_line(item: str, message: str) -> Non
 
 
 WRONG_SEARCHES = [
-    ("sampler=tp", "input should be 'grid', 'random' or 'tpe'"),
+    ("sampler=tp", "input should be 'grid', 'staged', 'random' or 'tpe'"),
     ("sampler=tpe", "expected candidates=N with the samplers random and tpe, and only there"),
     ("candidates=3", "expected candidates=N with the samplers random and tpe, and only there"),
+    ("sampler=staged,pruner=median", "expected no pruner with the sampler staged"),
     ("sampelr=tpe", "unknown key of --search 'sampelr': did you mean sampler?"),
     ("sampler=tpe,candidates=0", "candidates=0: input should be greater than or equal to 1"),
     ("tpe", "'tpe' is not of the form key=value"),

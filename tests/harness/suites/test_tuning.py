@@ -14,6 +14,7 @@ from dropbench.harness.regularizers import REGULARIZERS
 from dropbench.harness.regularizers.cards import find_card
 from dropbench.harness.regularizers.presets import Unregularized
 from dropbench.harness.regularizers.spec import build_regularizer, complete_spec, parse_spec, strengths
+from dropbench.harness.suites.budget import Budget, budget_lines, budget_of
 from dropbench.harness.suites.cell import Cell, SuiteOptions
 from dropbench.harness.suites.schema import Preset
 from dropbench.harness.suites.search_space import parse_space
@@ -74,6 +75,28 @@ def test_rows_choose_from_their_card_or_from_learning_rates() -> None:
     }  # fmt: skip
 
 
+def test_staged_rows_tune_the_rate_before_the_strength_with_seeds_of_their_own() -> None:
+    presets = {"paper": {"seeds": 2, "tuned": "staged", "tuning_seeds": 3}}
+    cells = list(tuned(presets=presets).cells(SuiteOptions(preset="paper", data=("mr",), regularizers=("hiddenkey",))))
+    rates = (LR / 2, LR, LR * 2)
+    assert {cell.row: dict(cell.sweep.space) for cell in cells if cell.sweep} == {
+        "base": {"set.lr": (LR / 4, *rates, LR * 4)},
+        "drop": {"set.lr": rates, "ratio": (0.1, 0.3, 0.5)},
+        "hiddenkey": {"set.lr": rates, "dropkey.ratio": (0.05, 0.1, 0.2)},
+    }
+    assert {budget_of(cell) for cell in cells} == {Budget(5, 3, 2)}
+    (drop,) = [cell for cell in cells if cell.row == "drop"]
+    assert drop.sweep is not None
+    (default, *_) = drop.sweep.stage(1, drop.sweep.recipe)
+    assert drop.with_params(default).request == drop.request
+    assert (drop.candidate(default).seeds, drop.with_params(default).seeds) == ((10000, 10001, 10002), (0, 1))
+
+
+def test_seeds_for_tuning_need_candidates() -> None:
+    with pytest.raises(ValueError, match="expected tuning_seeds only with tuned or sweep"):
+        Preset.model_validate({"seeds": 1, "tuning_seeds": 2})
+
+
 def test_an_added_row_keeps_the_parameter_that_it_gives() -> None:
     by_row = spaces(tuned(), regularizers=("dropout:ratio=0.2", "dropkey:window=2"))
     assert by_row["dropout:ratio=0.2"].keys() == {"set.lr"}
@@ -107,6 +130,19 @@ def test_a_plug_ins_unknown_parameter_is_refused(plug_in: Callable[..., None]) -
     plug_in(type("Wrong", (Mine,), {"tuning": {"amont": [1.0]}, "__doc__": "Misspells its parameter."}))
     with pytest.raises(InputError, match="unknown parameter in tuning of mine 'amont': did you mean amount"):
         spaces(tuned(plugin_rows=True))
+
+
+def test_unequal_budgets_are_named_with_a_warning() -> None:
+    options = SuiteOptions(preset="paper", data=("mr",), sweep=parse_space(["ratio=0.1,0.2"]))
+    assert budget_lines(tuned().cells(options)) == [
+        "unequal budgets: 1 candidate × 2 seeds for base; 2 candidates × 2 seeds for the others; 6 trials in all",
+        "warning: unequal budgets favour the rows with more candidates",
+    ]
+    assert budget_lines(tuned().cells(SuiteOptions(preset="paper", data=("mr",)))) == [
+        "budget of each cell: 3 candidates × 2 seeds; 12 trials in all"
+    ]
+    plain = SuiteOptions(preset="paper", data=("mr",), sweep={})
+    assert budget_lines(tuned().cells(plain)) == []
 
 
 def test_a_preset_is_tuned_or_has_a_sweep() -> None:

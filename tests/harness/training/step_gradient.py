@@ -17,7 +17,6 @@ from dropbench.harness.training.trainer import Trainer
 from dropbench.harness.trials.optimization import set_rate
 from dropbench.harness.trials.task import TASKS, Task
 from dropbench.harness.trials.trial import Trial
-from dropbench.tasks.detection.base import DetectionTask
 from tests.tasks.making import CPU, DETR, LANGUAGE_MODEL, METRO, TEXTS, trial_of
 
 SGD: dict[str, Any] = {"optimizer": "sgd", "momentum": 0.0, "weight_decay": 0.0, "clip_norm": 1e9, "steps": 1}
@@ -61,10 +60,6 @@ def step_gradient(directory: RunDirectory, splits: int = 1, step: int = 0, setti
     """Return the gradient of a step of a `plain_trial` over all processes, in float64, as SGD applies it."""
     settings = replace(settings, runs=directory.path.parent, micro_batch_splits=splits)
     task = task_in(directory, settings)
-    if isinstance(task, DetectionTask):  # of one size: parts do not share padding
-        sizes = [task.batch("train", [index])["images"][0].shape for index in range(task.size("train"))]
-        alike = [index for index, size in enumerate(sizes) if size == sizes[0]]
-        task.epoch = lambda size, seed: iter([alike[:size]])  # type: ignore[method-assign]
     build_model = task.build_model
     task.build_model = lambda: build_model().double()  # type: ignore[method-assign]
     trainer = Trainer(task, directory, settings, lambda: False)

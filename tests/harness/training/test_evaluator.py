@@ -71,6 +71,12 @@ def test_an_evaluation_goes_on_after_the_batches_that_are_evaluated(tmp_path: Pa
         result, attempts = finish(tmp_path / "parts", trial, lambda: after(4))
         assert calls[0] == expected, "batches were evaluated again"
     assert attempts > 8
+    events = [event for event in RunDirectory(tmp_path / "parts" / trial.id).events() if event["event"] == "evaluating"]
+    stored = [(event["step"], event["batches"]) for event in events]
+    assert stored == sorted(stored)
+    assert len(stored) >= 4
+    # The final evaluation of dev begins after that which selects weights, at the same step.
+    assert len({*stored}) >= len(stored) - 1
     assert result == whole
     assert curve(tmp_path / "parts", trial) == curve(tmp_path / "whole", trial)
     assert files_of(tmp_path / "parts", trial) == files_of(tmp_path / "whole", trial)

@@ -30,8 +30,8 @@ presets: {{mini: {{seeds: 2}}}}
 """
 
 
-def records(place: Workplace) -> list[dict[str, Any]]:
-    done = place.ok("report", "tiny.yaml", "--json")
+def records(place: Workplace, suite: str = "tiny.yaml") -> list[dict[str, Any]]:
+    done = place.ok("report", suite, "--json")
     cells: list[dict[str, Any]] = json.loads(done.stdout)["cells"]
     return cells
 
@@ -58,7 +58,7 @@ def test_a_killed_search_resumes_to_the_same_result(workplace: Callable[[Path], 
         (place.folder / "search.yaml").write_text(content, encoding="utf-8")
     command = "run", "search.yaml", "--seeds", "1", "--executor", "debug", "--json"
     done = undisturbed.ok(*command)
-    assert "Added 2 trials of the next candidates; 1 candidate remaining." in done.stderr
+    assert "Added 2 trials by the results so far; 1 candidate remaining." in done.stderr
     killed.pause.write_text("0.02")
     process = killed.start(*command)
     wait(lambda: len(list(killed.runs.glob("*/result.json"))) >= 3, "a result of the second batch")
@@ -82,6 +82,39 @@ def test_a_killed_search_resumes_to_the_same_result(workplace: Callable[[Path], 
     assert "0 damaged" in undisturbed.call("db", "rebuild").stdout
     (again,) = json.loads(undisturbed.call("report", "search.yaml", "--json").stdout)["cells"]
     assert (again["chosen"], len(again["candidates"])) == (expected["chosen"], 5)
+
+
+STAGED = f"""{HEAD}
+rows:
+  - {{label: none, baseline: true, trial: {{regularizer: none}}}}
+  - {{label: dropkey, trial: {{regularizer: dropkey, params: {{ratio: 0.3}}}}}}
+presets: {{mini: {{seeds: 2, tuned: staged, tuning_seeds: 1, overrides: {{lr: 0.05, steps: 5}}}}}}
+"""
+
+
+@pytest.mark.slow
+def test_stages_choose_by_seeds_of_their_own_and_the_table_shows_others(place: Workplace) -> None:
+    (place.folder / "staged.yaml").write_text(STAGED, encoding="utf-8")
+    first = place.call("enqueue", "staged.yaml")
+    assert first.stderr.splitlines() == [
+        "budget of each cell: 5 candidates × 1 seed for tuning, then 2 seeds; 14 trials in all"
+    ]
+    assert "Added 8 trials (0 already present)" in first.stdout, "five rates of none, three of dropkey"
+    assert "4 candidates of searches remaining" in first.stdout
+    done = place.ok("run", "staged.yaml", "--executor", "debug")
+    assert "budget of each cell: 5 candidates × 1 seed for tuning, then 2 seeds" in " ".join(done.stdout.split())
+    assert "chosen: best mean dev accuracy over seeds 10000, from each row's candidates" in done.stdout
+    seeds = [directory.trial().seed for directory in place.directories()]
+    assert (len(seeds), seeds.count(10000)) == (14, 10)
+    for cell in records(place, "staged.yaml"):
+        assert len(cell["candidates"]) == 5
+        assert [trial["seed"] for trial in cell["trials"]] == [0, 1]
+        best = max(candidate["dev"] for candidate in cell["candidates"])
+        assert next(each["dev"] for each in cell["candidates"] if each["params"] == cell["chosen"]) == best
+    again = place.call("run", "staged.yaml", "--executor", "debug")
+    assert "nothing to train" in again.stderr
+    ranking = json.loads(place.ok("compare", "--rank", "--format", "json").stdout)
+    assert ranking["blocks"] == 1
 
 
 def test_enqueue_adds_one_batch_after_another(place: Workplace) -> None:

@@ -144,6 +144,21 @@ def test_a_trial_with_progress_is_never_given_up(directory: RunDirectory) -> Non
     assert checkpoint_step(directory) == 13
 
 
+def test_a_trial_that_proceeds_within_an_evaluation_is_not_given_up(directory: RunDirectory) -> None:
+    """Each attempt begins to evaluate; the first ones store further batches, the others none."""
+    write_checkpoint(directory, 7)
+    stored = [*range(1, 2 * MAX_FRUITLESS_ATTEMPTS), *[9] * (MAX_FRUITLESS_ATTEMPTS - 1)]
+    for number, batches in enumerate(stored, 1):
+        attempt = begin(directory)
+        directory.append_event("resume", step=7, evaluated=0)
+        if number <= batches:
+            directory.append_event("evaluating", step=7, batches=batches)
+        attempt.finish("timeout")
+    states = [record["state"] for record in directory.attempts()]
+    assert states == ["timeout"] * (len(stored) - 1) + ["failed"]
+    assert [record["batches_evaluated"] for record in directory.attempts()] == stored
+
+
 def test_a_damaged_attempt_file_does_not_stop_the_next(directory: RunDirectory) -> None:
     begin(directory).finish("preempted")
     (directory.path / "attempts" / "2.json").write_text('{"number": 2, "sta')

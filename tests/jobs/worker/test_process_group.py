@@ -23,6 +23,7 @@ from tests.jobs.workplace import Workplace
 from tests.patience import PATIENCE, wait
 
 PAIR = ("run", "tiny.yaml", "--preset", "one", "--device", "cpu", "--parallel", "1", "--gpus-per-trial", "2")
+SUBMIT = ("submit", *PAIR[1:])
 RESET = RuntimeError("[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:537] Read error [::1]:2: Connection reset")
 TIMEOUT = DistBackendError("NCCL communicator was aborted on rank 0.")
 
@@ -73,6 +74,11 @@ def ranks(place: Workplace, directory: RunDirectory) -> list[int]:
     leader = int(directory.attempts()[-1]["pid"])
     (parent,) = {_parent(leader)}
     return sorted(pid for pid in place.processes("worker") if _parent(pid) == parent and pid != parent)
+
+
+def ends(place: Workplace) -> list[str]:
+    """Return the state of the last attempt of each trial."""
+    return [attempt["state"] for attempts in place.attempts().values() for attempt in attempts[-1:]]
 
 
 def _parent(pid: int) -> int:
@@ -130,6 +136,36 @@ def test_an_error_of_all_processes_is_that_of_the_trial(place: Workplace) -> Non
     wait(lambda: not place.processes("worker"), "the end of all processes")
 
 
+@pytest.mark.slow
+def test_submitted_processes_start_again_and_another_number_resumes(place: Workplace) -> None:
+    """No command needs to run while a process dies, or a trial fails."""
+    place.pause.write_text("0.3")
+    place.ok(*SUBMIT, "--checkpoint-seconds", "0")
+    (directory,) = wait(place.running, "a trial in training")
+    wait(lambda: list((directory.path / "checkpoint").glob("step-*[1-9]*.pt")), "a checkpoint")
+    leader = int(directory.attempts()[0]["pid"])
+    worker = _parent(leader)
+    os.kill(next(pid for pid in ranks(place, directory) if pid != leader), signal.SIGKILL)
+    wait(lambda: len(directory.attempts()) == 2 and place.running(), "the second attempt in training")
+    os.kill(worker, signal.SIGTERM)
+    wait(lambda: not place.processes("worker"), "the end of all processes")
+    assert [attempt["state"] for attempt in directory.attempts()] == ["lost", "interrupted"]
+    place.pause.write_text("0")
+    place.ok(*SUBMIT[:-1], "3")
+    wait(lambda: ends(place) == ["succeeded"] * 2, "the end of both trials")
+    assert [each.read("environment.json")["processes"] for each in place.directories()] == [3, 3]
+    assert [event["step"] for event in directory.events() if event["event"] == "resume"][-1] > 0
+
+
+@pytest.mark.slow
+def test_submitted_processes_train_on_after_a_failed_trial(place: Workplace) -> None:
+    place.trouble.write_text("raise 5")
+    place.ok(*SUBMIT)
+    wait(lambda: ends(place) == ["failed"] * 2, "the end of both trials")
+    wait(lambda: not place.processes("worker"), "the end of all processes")
+    assert [len(attempts) for attempts in place.attempts().values()] == [1, 1]
+
+
 @pytest.mark.parametrize(
     ("words", "line"),
     [
@@ -142,6 +178,12 @@ def test_an_error_of_all_processes_is_that_of_the_trial(place: Workplace) -> Non
 )
 def test_where_several_processes_cannot_train(place: Workplace, words: list[str], line: str) -> None:
     done = place.call(*PAIR, *words, env={**place.environment, "CUDA_VISIBLE_DEVICES": "0"})
+    assert (done.returncode, done.stderr) == (2, f"dropbench: {line}\n")
+
+
+def test_on_a_cluster_the_profile_says_how_many_processes_train(place: Workplace) -> None:
+    done = place.call(*SUBMIT, "--executor", "slurm")
+    line = "--gpus-per-trial 2: not with --executor slurm: set `gpus` and `tasks` in the cluster profile"
     assert (done.returncode, done.stderr) == (2, f"dropbench: {line}\n")
 
 

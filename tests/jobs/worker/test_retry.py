@@ -38,9 +38,9 @@ def test_pieces_double_each_time_that_memory_runs_out(states: list[str], count: 
 
 def test_running_out_of_memory_with_a_sixteenth_fails() -> None:
     previous = ends(*["out_of_memory"] * (MAX_SPLITS - 1))
-    assert apply_limits("out_of_memory", "x", 0, previous) == ("out_of_memory", "x")
+    assert apply_limits("out_of_memory", "x", (0, 0), previous) == ("out_of_memory", "x")
     previous += ends("out_of_memory")
-    assert apply_limits("out_of_memory", "x", 0, previous) == (
+    assert apply_limits("out_of_memory", "x", (0, 0), previous) == (
         "failed",
         "out of memory even with each micro-batch in 16 pieces; x",
     )
@@ -50,14 +50,18 @@ def test_running_out_of_memory_with_a_sixteenth_fails() -> None:
 def test_a_trial_without_progress_is_given_up(state: str) -> None:
     previous = ends("lost", "timeout", "node_failure", "lost", step=7)[: MAX_FRUITLESS_ATTEMPTS - 1]
     cause = f"{EXHAUSTED} after {MAX_FRUITLESS_ATTEMPTS} attempts in a row without a new checkpoint; x"
-    assert apply_limits(state, "x", 7, previous) == ("failed", cause)
-    assert apply_limits(state, "x", 8, previous) == (state, "x"), "there is a new checkpoint"
-    assert apply_limits(state, "x", 7, [*previous, *ends("preempted", step=7)]) == (state, "x")
+    assert apply_limits(state, "x", (7, 0), previous) == ("failed", cause)
+    assert apply_limits(state, "x", (8, 0), previous) == (state, "x"), "there is a new checkpoint"
+    assert apply_limits(state, "x", (7, 9), previous) == (state, "x"), "more of the evaluation is stored"
+    evaluated = [{**attempt, "batches_evaluated": 9} for attempt in previous]
+    assert apply_limits(state, "x", (7, 9), evaluated) == ("failed", cause)
+    assert apply_limits(state, "x", (7, 9), [*evaluated[:-1], *previous[:1], *evaluated[-1:]]) == (state, "x")
+    assert apply_limits(state, "x", (7, 0), [*previous, *ends("preempted", step=7)]) == (state, "x")
 
 
 @pytest.mark.parametrize("state", ["preempted", "interrupted", "cancelled", "failed", "succeeded"])
 def test_other_ends_have_no_limit(state: str) -> None:
-    assert apply_limits(state, "x", 7, ends(*["lost"] * 20, step=7)) == (state, "x")
+    assert apply_limits(state, "x", (7, 0), ends(*["lost"] * 20, step=7)) == (state, "x")
 
 
 def test_nodes_that_failed_recently_are_excluded() -> None:

@@ -198,3 +198,19 @@ def test_a_label_keeps_two_sets_apart(tmp_path: Path) -> None:
     for wrong in ("csv:", "csv:../x", "cvs:x", "csv:x-synthetic", "trec-synthetic:x"):
         with pytest.raises(InputError, match="unknown data"):
             locate(wrong, tmp_path)
+
+
+@pytest.mark.parametrize("card", [b"{text: [q, s], choices: [a, b]}", b"{text: q, choices: [a, b], label: name}"])
+def test_choices_are_columns(source: WriteSource, card: bytes) -> None:
+    rows = "".join(f'Who {n}?,He,"a, {n}",b {n},{n % 2},{"ab"[n % 2]}\n' for n in range(40))
+    data: Any = read_any(source("csv", {"a.csv": f"q,s,a,b,label,name\n{rows}".encode(), "card.yaml": card}))
+    assert (data.kind, data.classes, data.rows()) == ("multiple-choice", ("a", "b"), {"train": 32, "dev": 4, "test": 4})
+    start = "He " if b"s]" in card else ""
+    for text, choices, label in zip(data.test.texts, data.test.choices, data.test.labels, strict=True):
+        number = int(text[4:-1])
+        assert (choices, label) == ((f"{start}a, {number}", f"{start}b {number}"), number % 2)
+
+
+def test_choices_have_neither_scores_nor_metrics_of_classes(source: WriteSource) -> None:
+    with one_line("metrics: not for choices, whose metric is accuracy: remove it, or `choices`"):
+        source("csv", {**CSV, "card.yaml": b"{choices: [text, author], metrics: f1}"})

@@ -33,6 +33,16 @@ OFFICIAL: dict[str, tuple[str | None, Any, tuple[Any, ...]]] = {
         ("5.000", "3.8"),
     ),
     "boolq": (None, {"question": "is it {n}", "passage": "Yes.", "idx": 1}, (False, True)),
+    "copa": (
+        None,
+        {"premise": "He {n}.", "choice1": "It {n}.", "choice2": "They.", "question": "cause"},
+        (0, 1),
+    ),
+    "swag": (
+        ",video-id,sent1,sent2,ending0,ending1,ending2,ending3,label",
+        '{n},v,"A man, {n}.",He,"runs, ""fast"".",sits {n}.,lies.,eats.,{label}',
+        ("0", "1", "2", "3"),
+    ),
     "cb": (None, {"premise": "He {n}.", "hypothesis": "He."}, ("entailment", "contradiction", "neutral")),
 }
 """Set → first line, a row, and the labels by class."""
@@ -61,7 +71,8 @@ def files(name: str, **counts: int) -> dict[str, bytes]:
 @pytest.mark.parametrize("name", OFFICIAL)
 def test_the_official_layout_is_read(name: str, source: WriteSource) -> None:
     data: Any = read_any(source(name, files(name)))
-    assert data.rows() == {"train": 54, "dev": 6, "test": 6}
+    dev = 4 if name == "swag" else 6  # one of 15 rows of a class, or two of 20, or three of 30
+    assert data.rows() == {"train": 60 - dev, "dev": dev, "test": 6}
     assert data.notes[:2] == (
         "test is the official dev set, as labels of the official test set are not public",
         f"dev is 10 % of the official train ({'' if name == 'sts-b' else 'stratified, '}seed 2019)",
@@ -76,6 +87,11 @@ def test_the_official_layout_is_read(name: str, source: WriteSource) -> None:
     assert len(data.classes) == classes == DATASETS.get(name).classes
     texts = {"cola": "The sailors rode 1 .", "sst-2": "a gorgeous film 1"}
     assert name not in texts or data.test.texts[1] == texts[name]
+    if name == "swag":
+        assert (data.test.texts[1], data.test.choices[1][:2]) == ("A man, 1.", ('He runs, "fast".', "He sits 1."))
+    if name == "copa":
+        expected = ("He 1. What was the cause of this?", ("It 1.", "They."))
+        assert (data.test.texts[1], data.test.choices[1]) == expected
     assert name != "rte" or (data.test.premises[1], data.test.hypotheses[1]) == ("A man 1.", 'A "man.')
 
 
@@ -105,6 +121,8 @@ def test_the_files_of_the_sts_benchmark_are_read(source: WriteSource) -> None:
         ("cola", b"gj04\t1", b"gj04\t2", r"dev.tsv:1: label '2': expected unacceptable, acceptable"),
         ("sts-b", b"5.000", b"high", r"dev.tsv:2: score 'high': expected a finite number"),
         ("mrpc", b"Quality", b"quality", r"dev.tsv:1: Quality 'quality': expected not_equivalent"),
+        ("copa", b'"cause"', b'"why"', r"question 'why' of COPA: expected cause or effect"),
+        ("swag", b",0\n", b",4\n", r"val.csv:2: label '4': expected ending0, ending1, ending2, ending3"),
         ("boolq", b'"passage"', b'"text"', r"val.jsonl:1: no column 'passage' among question, text, idx, label"),
     ],
 )  # fmt: skip
