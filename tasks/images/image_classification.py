@@ -75,9 +75,6 @@ class ImageClassification(Classifier, ImageClassificationSpec):
             maps = LabelMaps.for_images(folder, self.splits["train"].images, len(self.classes))
             self.views = LabelMapViews(maps, self.recipe, self.randaugment)
 
-    def train_targets(self) -> Tensor:
-        return self.labels["train"]
-
     def normalization(self, images: Any) -> tuple[Tensor, Tensor]:
         """Return the mean and deviation (C,) of the input, and append a note if a checkpoint names them."""
         weights = resolve_weights(self.trial) if self.recipe.channels == 3 and not self.recipe.normalization else None
@@ -90,6 +87,9 @@ class ImageClassification(Classifier, ImageClassificationSpec):
             return torch.tensor(IMAGENET_DEFAULT_MEAN), torch.tensor(IMAGENET_DEFAULT_STD)
         flat = images.reshape(-1, images.shape[-1]) / 255.0
         return torch.as_tensor(flat.mean(0)).float(), torch.as_tensor(flat.std(0)).float()
+
+    def train_targets(self) -> Tensor:
+        return self.labels["train"]
 
     def build_model(self) -> nn.Module:
         model = super().build_model()
