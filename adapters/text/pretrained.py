@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+import torch
 import transformers
 from torch import Tensor, nn
 
@@ -24,6 +25,7 @@ LIBRARY_HEADS = {
     "pair": transformers.AutoModelForSequenceClassification,
     "words": transformers.AutoModelForTokenClassification,
     "choice": transformers.AutoModelForMultipleChoice,
+    "span": transformers.AutoModelForQuestionAnswering,
 }
 """The library's models with a head for the unit that is labeled."""
 DROPOUT = re.compile(r"dropout|pdrop")
@@ -65,6 +67,40 @@ class Subwords:
             return dict(whole), False
         options = {"truncation": "longest_first", "max_length": max_length, "return_attention_mask": False}
         return dict(self.tokenizer(first, second, **options)), True
+
+    def encode_windows(
+        self, question: str, context: str, max_length: int, stride: int
+    ) -> tuple[list[tuple[dict[str, list[int]], list[tuple[int, int] | None]]], bool]:
+        """Encode a question with each part of a context, as the library's example for question answering.
+
+        Args:
+            question: loses its last tokens if it leaves no room for more than `stride` tokens of the context.
+            context: the text with the answer.
+            max_length: maximum number of tokens of an input.
+            stride: number of tokens that neighboring parts share.
+
+        Returns:
+            The inputs by name with the characters of the context, first and end, of each token (None for others), and
+            whether the question was cut.
+        """
+        tokenizer, question = self.tokenizer, question.lstrip()
+        limit = max(0, max_length - stride - 1 - tokenizer.num_special_tokens_to_add(pair=True))
+        places = tokenizer(question, add_special_tokens=False, return_offsets_mapping=True, verbose=False)[
+            "offset_mapping"
+        ]
+        if cut := len(places) > limit:
+            question = question[: places[limit][0]]
+        encoding = tokenizer(
+            question, context, truncation="only_second", max_length=max_length, stride=stride, verbose=False,
+            return_overflowing_tokens=True, return_offsets_mapping=True, return_attention_mask=False,
+        )  # fmt: skip
+        names = [name for name in encoding if name not in ("offset_mapping", "overflow_to_sample_mapping")]
+        windows = []
+        for number, offsets in enumerate(encoding["offset_mapping"]):
+            texts = encoding.sequence_ids(number)
+            span = [place if text == 1 else None for place, text in zip(offsets, texts, strict=True)]
+            windows.append(({name: encoding[name][number] for name in names}, span))
+        return windows, cut
 
     def encode_words(self, words: Sequence[str]) -> tuple[list[int], list[int] | None]:
         """Return the ids of a sentence, and the position of each word's first token (0 for a word without tokens)."""
@@ -108,10 +144,13 @@ class LibraryModel(nn.Module):
             first: for tagging, the position of each word's first token (B, W).
 
         Returns:
-            Logits (B, classes), or (B, W, classes) of words; (B, choices) of tokens (B, choices, T).
+            Logits (B, classes), or (B, W, classes) of words; (B, choices) of tokens (B, choices, T); with a head for
+            answers those of their starts and ends (B, T, 2).
         """
         mask = (tokens != self.padding).long()
-        logits: Tensor = self.model(input_ids=tokens, attention_mask=mask, **(features or {})).logits
+        output = self.model(input_ids=tokens, attention_mask=mask, **(features or {}))
+        spans = "start_logits" in output
+        logits: Tensor = torch.stack([output.start_logits, output.end_logits], -1) if spans else output.logits
         return logits if first is None else logits.gather(1, first[..., None].expand(-1, -1, logits.shape[-1]))
 
 

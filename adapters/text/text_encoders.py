@@ -240,7 +240,7 @@ class ChoiceScorer(TextClassifier):
         return super().forward(tokens.flatten(0, 1), flat).view(tokens.shape[:2])
 
 
-HEADS = {"text": TextClassifier, "words": Tagger, "pair": PairClassifier, "choice": ChoiceScorer}
+HEADS = {"text": TextClassifier, "words": Tagger, "pair": PairClassifier, "choice": ChoiceScorer, "span": Tagger}
 """The head for the unit that is labeled."""
 
 

@@ -37,10 +37,10 @@ def keeps_weights(directory: RunDirectory) -> bool:
         wanted = directory.read(FILE)
     except FileNotFoundError:
         return False
-    names: list[str] = [directory.id, *wanted["rivals"]]
+    names = [directory.id, *wanted["rivals"]]
     runs = Runs(directory.path.parent)
     scores = {name: _score(runs[name], wanted["metric"], higher=wanted["higher"]) for name in names}
-    best = max(names, key=lambda name: (scores[name], name))
+    best: str = max(names, key=lambda name: (scores[name], name))
     return best == directory.id
 
 

@@ -83,6 +83,7 @@ class Preset(FiniteModel, strict=True):
         tuned: each row, the baseline included, chooses from the same number of candidates
             (`dropbench.harness.suites.tuning`), unless it has a sweep of its own; ``staged``: the learning rate before
             the strength.
+        weights: initial weights of the trials that name none themselves; ``--weights`` replaces both.
         tuning_seeds: number of seeds of the candidates of sweeps, which are other than those of the table; 0: the
             candidates have the seeds of the table.
     """
@@ -93,6 +94,7 @@ class Preset(FiniteModel, strict=True):
     sweep: Space | None = None
     search: Search | None = None
     tuned: bool | Literal["staged"] = False
+    weights: str | None = Field(default=None, exclude_if=operator.not_)
     tuning_seeds: int = Field(default=0, ge=0, le=MAX_SEEDS, exclude_if=operator.not_)
 
     @model_validator(mode="after")

@@ -98,8 +98,8 @@ class Suite(FiniteModel, strict=True):
                     continue
                 fields["data"] = (selected["data"] or {}).get(base["data"], fields["data"])
                 fields["preset"] = options.preset
-                if options.weights is not None:
-                    fields["weights"] = options.weights
+                if weights := first_set(options.weights, fields.get("weights"), preset.weights):
+                    fields["weights"] = weights
                 presets = (row.presets.get(options.preset, {}), column.presets.get(options.preset, {}))
                 overrides: dict[str, Any] = {}
                 for layer in (preset.overrides, *presets, fields.get("overrides", {}), options.overrides):

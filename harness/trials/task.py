@@ -59,6 +59,7 @@ for _name, _folder, _help in (
     ("sequence-labelling", "text", "one tag a word: entities, chunks, parts of speech (DropAttention 5.2)"),
     ("textual-entailment", "text", "what follows from what (DropAttention 5.3)"),
     ("multiple-choice", "text", "one of several choices a text"),
+    ("question-answering", "text", "the part of a text that answers a question"),
     ("translation", "translation", "sentences of another language (DropAttention 5.4)"),
     ("language-modelling", "language", "the next token of a running text (Learned Dropout)"),
 ):

@@ -30,6 +30,7 @@ class Card(StrictModel):
     text: Annotated[tuple[str, ...], OneOrMore, Field(min_length=1, max_length=2), "one column or two"] = ("text",)
     label: str = "label"
     choices: Annotated[tuple[str, ...], Field(min_length=2), "two or more columns, such as [a, b]"] = ()
+    answers: str = ""
     score: str = ""
     metrics: Annotated[tuple[ClassMetric, ...], OneOrMore, f"some of {', '.join(get_args(ClassMetric))}"] = ()
     group: str = ""
@@ -56,6 +57,8 @@ def describe(dataset: Dataset, folder: Path) -> tuple[Dataset, Card, dict[Split,
         if key not in dataset.card:
             raise unknown_name(f"key in {file}:{yaml_line(file, [key])}", str(key), dataset.card)
     card = validated(Card, content, file)
+    if card.answers and (len(card.text) < 2 or len({*content} & {"score", "classes", "metrics", "choices", "label"})):
+        raise InputError(f"{file}: answers: expected `text: [question, context]`, and no label, score or choices")
     if card.choices and (others := [key for key in ("score", "classes", "metrics") if key in content]):
         raise InputError(f"{file}: {others[0]}: not for choices, whose metric is accuracy: remove it, or `choices`")
     features = tuple(name for name in card.columns if name not in ("word", "tag"))
@@ -87,6 +90,8 @@ def describe(dataset: Dataset, folder: Path) -> tuple[Dataset, Card, dict[Split,
 
 
 def _kind(dataset: Dataset, card: Card) -> str:
+    if card.answers:
+        return "question-answering"
     if card.score:
         return "text-regression"
     if card.choices:

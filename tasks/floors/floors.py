@@ -89,6 +89,7 @@ def compute(source: Source, trial: Trial, settings: Settings) -> list[Floor]:
 def _functions() -> dict[type[Any], Callable[[Any], list[Floor]]]:
     """Return the function for each class of data; importing them imports torch and scikit-learn."""
     from dropbench.tasks.data.classification import ChoiceData, ImageClassificationData, TextClassificationData
+    from dropbench.tasks.data.text.questions import QuestionData
     from dropbench.tasks.data.text.scored import ScoredData
     from dropbench.tasks.data.text.snli import PairData
     from dropbench.tasks.data.text.tagged import TaggedData
@@ -102,5 +103,6 @@ def _functions() -> dict[type[Any], Callable[[Any], list[Floor]]]:
         ChoiceData: linear.choice_floors,
         ImageClassificationData: linear.image_floors,
         TaggedData: sequences.tag_floors,
+        QuestionData: sequences.span_floors,
         ParallelText: sequences.translation_floors,
     }

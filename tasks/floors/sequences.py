@@ -1,4 +1,4 @@
-"""Floors of tasks on sequences: the most frequent tag, a bigram language model, and the translation of a neighbor."""
+"""Floors of tasks on sequences: the most frequent tag or place, a bigram language model, a neighbor's translation."""
 
 from __future__ import annotations
 
@@ -12,11 +12,15 @@ from numpy.typing import NDArray
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.neighbors import NearestNeighbors
 
+from dropbench.tasks.data.text.questions import QuestionData
 from dropbench.tasks.data.text.tagged import TaggedData, TaggedSplit
 from dropbench.tasks.data.translation.parallel import PairFiles, ParallelText
 from dropbench.tasks.floors.floor import Floor
 from dropbench.tasks.language.token_cache import CachedTokens, bits_per_byte
+from dropbench.tasks.text.question_answering import EXACT_MATCH, answer_scores
 from dropbench.tasks.text.sequence_labelling import tag_scores
+from dropbench.tasks.text.spec import F1
+from dropbench.tasks.text.tokenizer import WORD, split_words
 from dropbench.tasks.translation.bleu import Scorer
 
 Tokens = NDArray[Any]
@@ -52,6 +56,22 @@ def _column(split: TaggedSplit, name: str) -> Sequence[Sequence[str]]:
 
 def _flat(rows: Iterable[Iterable[str]]) -> Iterable[str]:
     return (value for row in rows for value in row)
+
+
+def span_floors(data: QuestionData) -> list[Floor]:
+    """Return the answers at the most frequent place of those in train: the same words of every context."""
+    places = Counter(
+        (len(split_words(context[:start])), len(split_words(text)))
+        for context, [(text, start), *_] in zip(data.train.contexts, data.train.answers, strict=True)
+    )
+    [((first, length), _)] = places.most_common(1)
+    scores = []
+    for context, answers in zip(data.test.contexts, data.test.answers, strict=True):
+        words = [*WORD.finditer(context)]
+        span = words[first : first + length] or words[:1]
+        scores.append(answer_scores(context[span[0].start() : span[-1].end()] if span else "", answers))
+    metrics = zip((F1.name, EXACT_MATCH.name), np.mean(scores, axis=0).tolist(), strict=True)
+    return [Floor("answer at the most frequent place", metric, value) for metric, value in metrics]
 
 
 def language_floors(text: CachedTokens, vocabulary: int) -> list[Floor]:

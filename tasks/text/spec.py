@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar, Self, get_args
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from dropbench.harness.errors import InputError, unknown_name
 from dropbench.harness.models.catalog import MODELS
 from dropbench.harness.settings import Settings
 from dropbench.harness.trials.metric import Metric
-from dropbench.harness.trials.recipe import Recipe
+from dropbench.harness.trials.recipe import OF_CLASSES, Recipe
 from dropbench.harness.trials.trial import Trial, TrialRequest
 from dropbench.tasks.classifier import ACCURACY
 from dropbench.tasks.data import Source, locate
@@ -41,13 +41,13 @@ class TextRecipe(Recipe):
     """Hyper-parameters of a text task; `of_pairs`: whether a sample may be two texts."""
 
     of_pairs: ClassVar[bool] = False
-    max_length: int = Field(default=256, ge=1, description="maximum number of tokens per text")
+    max_length: int = Field(default=256, ge=1, description="maximum length of a text, in tokens")
     min_count: int = Field(default=1, ge=1, description="minimum occurrences in train of a word in the vocabulary")
-    lowercase: bool = True
-    word_dropout: float = Field(default=0.0, ge=0, lt=1, description="share of words replaced by unknown in training")
+    lowercase: bool = Field(default=True, description="words in small letters")
+    word_dropout: float = Field(default=0.0, ge=0, lt=1, description="share of words that training replaces by unknown")
     vectors: str | None = Field(default=None, description="word vectors: a file or folder in DROPBENCH_DATA/vectors")
     vectors_fingerprint: str | None = Field(default=None, description="fingerprint of `vectors`; filled in")
-    freeze_vectors: bool = False
+    freeze_vectors: bool = Field(default=False, description="keep the word vectors as they are")
     features: tuple[str, ...] | None = Field(
         default=None, description=f"features added to each word: {', '.join(SPELLING)}, {CHARACTERS}"
     )
@@ -84,7 +84,24 @@ class ScoringRecipe(PairRecipe):
     """Hyper-parameters of text regression."""
 
     def unread(self, model: Mapping[str, Any]) -> dict[str, str]:
-        return {**super().unread(model), "label_smoothing": "the task has no such loss"}
+        return {**super().unread(model), **dict.fromkeys(OF_CLASSES, "the task has no such loss")}
+
+
+class QuestionRecipe(TextRecipe):
+    """Hyper-parameters of extractive question answering."""
+
+    stride: int = Field(default=128, ge=0, description="tokens that neighboring windows of a context share")
+    n_best: int = Field(default=20, ge=1, description="starts and ends of a window that are combined to an answer")
+    max_answer: int = Field(default=30, ge=1, description="maximum number of tokens of an answer")
+
+    @model_validator(mode="after")
+    def _has_room(self) -> Self:
+        if 2 * self.stride >= self.max_length:
+            raise ValueError(f"stride={self.stride}: expected less than half of max_length={self.max_length}")
+        return self
+
+    def unread(self, model: Mapping[str, Any]) -> dict[str, str]:
+        return {**super().unread(model), "features": "the task has none"}
 
 
 class TaggingRecipe(TextRecipe):
@@ -97,7 +114,7 @@ class TaggingRecipe(TextRecipe):
 
 
 class TextSpec(PresetTask):
-    """A text task; `head` is the unit that is labeled: "text", "pair", "choice" or "words"."""
+    """A text task; `head` is the unit that is labeled: "text", "pair", "choice", "span" or "words"."""
 
     head: ClassVar[str]
     recipe_type: ClassVar[type[Recipe]] = TextRecipe
@@ -158,6 +175,16 @@ class MultipleChoiceSpec(TextSpec):
 
     name: ClassVar[str] = "multiple-choice"
     head: ClassVar[str] = "choice"
+
+
+class QuestionAnsweringSpec(TextSpec):
+    """Extractive question answering: the part of a context that answers a question."""
+
+    name: ClassVar[str] = "question-answering"
+    head: ClassVar[str] = "span"
+    recipe_type: ClassVar[type[Recipe]] = QuestionRecipe
+    metrics: ClassVar[tuple[Metric, ...]] = (F1, Metric("exact-match"))
+    recipe: QuestionRecipe
 
 
 class SequenceLabellingSpec(TextSpec):

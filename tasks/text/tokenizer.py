@@ -8,6 +8,10 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol, TypeVar
 
 T = TypeVar("T")
+Window = tuple[dict[str, list[int]], list[tuple[int, int] | None]]
+"""A question with a part of a context as one input: ids by the name of the input, ``input_ids`` among them, and the
+characters of the context, first and end, that each token has; None for the other tokens."""
+WORD = re.compile(r"\w+|[^\w\s]")
 PADDING, UNKNOWN = 0, 1
 """Ids in every vocabulary of `build_vocab`, of words and of features."""
 
@@ -50,6 +54,17 @@ class PairTokenizer(Tokenizer, Protocol):
         ...
 
 
+class WindowTokenizer(Tokenizer, Protocol):
+    """A tokenizer that also encodes a question with the parts of a long context."""
+
+    def encode_windows(self, question: str, context: str, max_length: int, stride: int) -> tuple[list[Window], bool]:
+        """Return the windows of a context, of at most `max_length` tokens, and whether the question was cut.
+
+        Neighboring windows share `stride` tokens of the context, for which a long question loses its last tokens.
+        """
+        ...
+
+
 class WordTokenizer(Tokenizer):
     """A tokenizer with one token per word; its vocabulary is the words that occur at least `min_count` times."""
 
@@ -70,6 +85,19 @@ class WordTokenizer(Tokenizer):
     def encode_words(self, words: Sequence[str]) -> tuple[list[int], None]:
         return [self.vocabulary.get(self.normalize(word), UNKNOWN) for word in words], None
 
+    def encode_windows(self, question: str, context: str, max_length: int, stride: int) -> tuple[list[Window], bool]:
+        """See `WindowTokenizer`; the id of an unknown word separates the question from the context."""
+        asked, words = self.encode(question), list(WORD.finditer(context))
+        limit = max(0, max_length - stride - 2)
+        start = [*asked[:limit], self.unknown]
+        room = max_length - len(start)
+        windows: list[Window] = []
+        for first in range(0, max(1, len(words) - stride), room - stride):
+            some = words[first : first + room]
+            ids = self.encode_words([word.group() for word in some])[0]
+            windows.append(({"input_ids": start + ids}, [*[None] * len(start), *(word.span() for word in some)]))
+        return windows, len(asked) > limit
+
     def tokenize(self, text: str | Sequence[str]) -> list[str]:
         return [self.normalize(word) for word in (split_words(text) if isinstance(text, str) else text)]
 
@@ -79,7 +107,7 @@ class WordTokenizer(Tokenizer):
 
 def split_words(text: str) -> list[str]:
     """Return the words and punctuation marks of a text; data sets published in tokens come out unchanged."""
-    return re.findall(r"\w+|[^\w\s]", text)
+    return WORD.findall(text)
 
 
 def build_vocab(values: Iterable[str], min_count: int = 1) -> dict[str, int]:

@@ -43,6 +43,7 @@ DATA = {
     "textual-entailment": "snli-synthetic",
     "text-regression": "sts-b-synthetic",
     "multiple-choice": "swag-synthetic",
+    "question-answering": "squad-synthetic",
 }
 """The data sets of tasks that the model's own in `SMALL` are not for."""
 MODEL_OF = {"learned-dropout": "learned-dropout-lm", "token-dropout": "text-transformer"}

@@ -33,8 +33,11 @@ TEXTS = {
     "textual-entailment": "snli-synthetic",
     "text-regression": "sts-b-synthetic",
     "multiple-choice": "swag-synthetic",
+    "question-answering": "squad-synthetic",
 }
 """The tasks on texts, with a data set each."""
+SHORT: dict[str, dict[str, Any]] = {"question-answering": {"stride": 4}}
+"""Recipe keys that a task on texts needs besides a small `max_length`."""
 
 
 def trial_of(

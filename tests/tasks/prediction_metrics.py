@@ -18,6 +18,7 @@ from scipy.stats import pearsonr, spearmanr
 from seqeval.metrics import accuracy_score as tag_accuracy
 from seqeval.metrics import f1_score, precision_score, recall_score
 from sklearn.metrics import accuracy_score, log_loss, matthews_corrcoef
+from torchmetrics.functional.text import squad
 
 from dropbench.harness.predictions.schema import Predictions
 from dropbench.harness.runs.predictions import load_predictions
@@ -61,6 +62,19 @@ def correlations(run: Run, split: Split, rows: list[dict[str, Any]]) -> dict[str
     assert target == pytest.approx(run.task.labels[split].tolist())
     values = {"pearson": pearsonr(target, prediction), "spearman": spearmanr(target, prediction)}
     return {name: 100 * float(correlation.statistic) for name, correlation in values.items()}
+
+
+def answers(run: Run, split: Split, rows: list[dict[str, Any]]) -> dict[str, float]:
+    data = run.task.splits[split]
+    assert [row["target"] for row in rows] == [answers[0][0] for answers in data.answers]
+    assert all(row["prediction"] in context for row, context in zip(rows, data.contexts, strict=True))
+    predictions = [{"id": str(row["index"]), "prediction_text": row["prediction"]} for row in rows]
+    targets: Any = [
+        {"id": str(row), "answers": {"text": [text for text, _ in some], "answer_start": [0] * len(some)}}
+        for row, some in enumerate(data.answers)
+    ]
+    scores = squad(predictions, targets)
+    return {"f1": float(scores["f1"]), "exact-match": float(scores["exact_match"])}
 
 
 def tags(run: Run, split: Split, rows: list[dict[str, Any]]) -> dict[str, float]:
@@ -188,6 +202,7 @@ SCORERS: dict[str, Callable[[Run, Split, list[dict[str, Any]]], dict[str, float]
     "textual-entailment": classes,
     "text-regression": correlations,
     "multiple-choice": classes,
+    "question-answering": answers,
     "translation": sentences,
     "language-modelling": windows,
 }

@@ -35,6 +35,7 @@ SMALL: dict[str, tuple[str, dict[str, Any]]] = {
     "textual-entailment": ("text-transformer", TEXT),
     "text-regression": ("text-transformer", TEXT),
     "multiple-choice": ("text-transformer", TEXT),
+    "question-answering": ("text-transformer", {**TEXT, "stride": 4}),
     "translation": (
         "transformer-wmt-en-de",
         {

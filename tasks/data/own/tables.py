@@ -25,6 +25,7 @@ from dropbench.tasks.data.read import Data
 from dropbench.tasks.data.splits import overlap_notes, three_splits
 from dropbench.tasks.data.text.glue import choice_split
 from dropbench.tasks.data.text.labeled_text import csv_table
+from dropbench.tasks.data.text.questions import QuestionData, answers_of, question_split
 from dropbench.tasks.data.text.scored import ScoredData, ScoredSplit, finite_number
 from dropbench.tasks.data.text.snli import TABLES, Row, json_rows
 
@@ -38,7 +39,8 @@ def open_files(source: Source) -> tuple[Card, dict[Split, list[Path]]]:
     return card, {split: [source.folder / name for name in names] for split, names in splits.items()}
 
 
-def _value(path: Path, line: int, row: Mapping[str, Any], name: str) -> str:
+def _value(path: Path, line: int, row: Mapping[str, Any], name: str, *, spaces: bool = False) -> str:
+    """Return the text of a column, with single spaces, or with its own `spaces`."""
     if name not in row:
         hint = f"among {', '.join(row)[:200]}: name the columns, and a csv's separator, in {CARD}"
         raise InputError(f"{path}:{line}: no column '{name}' {hint}")
@@ -46,7 +48,7 @@ def _value(path: Path, line: int, row: Mapping[str, Any], name: str) -> str:
         given = json.dumps(value)[:40]
         raise InputError(f"{path}:{line}: {name} is {given}: expected text or a whole number")
     check_text(str(value), f"{path}:{line}: {name}")
-    return single_spaces(str(value))
+    return str(value) if spaces else single_spaces(str(value))
 
 
 def _classes(path: Path, label: str, names: set[str]) -> tuple[str, ...]:
@@ -62,6 +64,8 @@ def _classes(path: Path, label: str, names: set[str]) -> tuple[str, ...]:
 
 def _read_table(rows_of: Callable[[Path, Card], Iterator[Row]], source: Source) -> Data:
     card, files = open_files(source)
+    if card.answers:
+        return _questions(source, card, files, rows_of)
     names, label = [*card.text, *card.choices, card.score or card.label], len(card.text) + len(card.choices)
     names += filter(None, [card.group])
     tables = {
@@ -102,6 +106,34 @@ def _choices(card: Card, *columns: Any) -> ChoiceSplit:
     *texts, labels = columns
     starts = texts[1] if len(card.text) > 1 else [""] * len(labels)
     return choice_split(texts[0], starts, texts[len(card.text) :], labels)
+
+
+def _questions(
+    source: Source, card: Card, files: Mapping[Split, list[Path]], rows_of: Callable[[Path, Card], Iterator[Row]]
+) -> QuestionData:
+    """Return questions with their answers in a context."""
+    given, groups = dict[Split, Any](), dict[Split, Sequence[str]]()
+    for split, [path] in files.items():
+        rows = list[Any]()
+        for line, row in rows_of(path, card):
+            if not row:
+                continue
+            names = [*card.text, *filter(None, [card.group])]
+            question, context, *group = (_value(path, line, row, name, spaces=True) for name in names)
+            if card.answers not in row:
+                _value(path, line, row, card.answers)  # whose error names it
+            answers = answers_of(row[card.answers], context, f"{path}:{line}: {card.answers}")
+            if answers[0][1] < 0:
+                given_answer = f"{card.answers} '{answers[0][0][:40]}'"
+                raise InputError(f"{path}:{line}: {given_answer}: not in the {card.text[1]} as written")
+            rows.append((*group, question, context, answers))
+        if not rows:
+            raise InputError(f"{path}: no rows with text: expected one at least")
+        given[split] = question_split(row[-3:] for row in rows)
+        groups |= {split: [row[0] for row in rows]} if card.group else {}
+    (train, dev, test), split_note = three_splits(given, card.percent, groups, "your files", source.split_seed)
+    duplicates = overlap_notes(zip(rows.questions, rows.contexts, strict=True) for rows in (train, dev, test))
+    return QuestionData(source.name, (), train, dev, test, (split_note or FILES, *duplicates))
 
 
 def _scored(source: Source, card: Card, files: Mapping[Split, list[Path]], tables: Mapping[Split, Any]) -> ScoredData:

@@ -19,6 +19,8 @@ SYLLABLES = ("ba", "de", "fi", "go", "ku", "la", "me", "ni", "po", "ru", "sa", "
 PAIRS = (600, 90, 90)
 """Number of pairs of train, dev and test."""
 PAIR_WORDS, DENYING, ADDING = 40, 6, 12
+KINDS, KIND_WORDS = 3, 8
+"""Number of kinds of things that questions ask for, and of words for each."""
 UNLABELED_ONE_IN = 30
 """One of this number of pairs has no gold label."""
 
@@ -137,6 +139,28 @@ def endings(dataset: Dataset, part: int, random: np.random.RandomState) -> Itera
             texts[2 + label] += f" {random.choice(right)}"
         first, second, *choices = texts
         yield f'{number},v,{number},"{first}. {second}","{first}.",{second},gold,{",".join(choices)},{label}\n'
+
+
+@file_per_part(0, 1)
+def answered_questions(dataset: Dataset, part: int, random: np.random.RandomState) -> Iterator[str]:
+    """Write SQuAD's files: a paragraph names one or two things of each kind, and a question asks for one kind."""
+    words = [str(word) for word in invented_words(KINDS * (KIND_WORDS + 1))]
+    kinds = {kind: words[KINDS + number :: KINDS] for number, kind in enumerate(words[:KINDS])}
+    articles = []
+    for number in range(PAIRS[part] // KINDS):
+        order = random.permutation([*kinds])
+        things = {kind: " ".join(random.choice(kinds[kind], random.randint(1, 3))) for kind in order}
+        context = " ".join(f"Its {kind} is {thing}." for kind, thing in things.items())
+        qas = [
+            {
+                "id": f"{part}-{number}-{kind}",
+                "question": f"Of which {kind} is it?",
+                "answers": [{"text": thing, "answer_start": context.index(f"{thing}.")}],
+            }
+            for kind, thing in things.items()
+        ]
+        articles.append({"title": f"article {number}", "paragraphs": [{"context": context, "qas": qas}]})
+    yield json.dumps({"version": "1.1", "data": articles})
 
 
 def _rows(dataset: Dataset, part: int, random: np.random.RandomState) -> Iterator[tuple[int, str]]:

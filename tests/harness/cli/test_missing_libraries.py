@@ -99,6 +99,7 @@ SYNTHETIC = {
     "textual-entailment": "snli-synthetic",
     "text-regression": "sts-b-synthetic",
     "multiple-choice": "swag-synthetic",
+    "question-answering": "squad-synthetic",
     "translation": "multi30k-synthetic",
     "language-modelling": "wikitext-2-synthetic",
 }

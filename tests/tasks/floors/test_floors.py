@@ -20,6 +20,7 @@ MODELS = {
     "digits": ("image-classification", "vit-digits"),
     "snli-synthetic": ("textual-entailment", "text-transformer"),
     "swag-synthetic": ("multiple-choice", "text-transformer"),
+    "squad-synthetic": ("question-answering", "text-transformer"),
     "cifar10-synthetic": ("image-classification", "vit-cifar"),
     "wikitext-2-synthetic": ("language-modelling", "learned-dropout-lm"),
     "multi30k-synthetic": ("translation", "transformer-wmt-en-de"),
