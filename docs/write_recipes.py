@@ -1,6 +1,7 @@
-"""Write ``recipes.md``, the sources' hyper-parameters beside those of `paper`: `python docs/write_recipes.py`.
+"""Write ``recipes.md`` and ``generated/recipe-keys.md``: `python docs/write_recipes.py`.
 
-The sources' values are in ``source_recipes.yaml``, ours are read from the recipes and suites.
+The first has the sources' hyper-parameters beside those of `paper`, the second all keys of recipes. The sources' values
+are in ``source_recipes.yaml``, ours are read from the recipes and suites.
 """
 
 from __future__ import annotations
@@ -10,12 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from dropbench.harness.files import read_yaml
+from dropbench.harness.optimization.options import Lora
 from dropbench.harness.suites.cell import SuiteOptions
 from dropbench.harness.suites.suite import load_suite
+from dropbench.harness.trials.recipe import Recipe
 from dropbench.harness.trials.recipe_diff import PAPER
-from dropbench.harness.trials.task import spec_of
+from dropbench.harness.trials.task import TASKS, spec_of
 from dropbench.harness.trials.trial import TrialRequest
 from dropbench.tasks.preset_task import PresetTask
+from dropbench.tasks.recipe_keys import recipe_keys
 
 SOURCES = Path(__file__).with_name("source_recipes.yaml")
 NOT_OF_THE_SOURCE = {"finetune_epochs"}
@@ -26,7 +30,8 @@ INTRODUCTION = """# Recipes of the sources
 
 Every hyper-parameter of the preset `paper`, beside the value in the source's code and its place there. `=` means that
 both are equal. Every other line has its reason, which is also a note under the table that it touches
-([reading-tables.md](reading-tables.md)). `dropbench list recipe` prints a whole recipe.
+([reading-tables.md](reading-tables.md)). [Keys of recipes](generated/recipe-keys.md) says what each key
+means, as `dropbench list recipe TASK` does.
 
 `tests/tasks/test_learning_rates.py` compares the learning rates with those of the sources' own schedulers, step by
 step, and `tests/tasks/images/test_augmentation.py` RandAugment with timm's on the same random draws, pixel by pixel.
@@ -42,9 +47,49 @@ Some recipes have no source that could be followed line by line, as the notes un
 """
 
 
+KEYS = "generated/recipe-keys.md"
+KEYS_INTRODUCTION = """# Keys of recipes
+
+<!-- Written by docs/write_recipes.py from the recipes' classes. -->
+
+What `--set KEY=VALUE`, `overrides` of a suite and the presets may set. `dropbench list recipe TASK` prints the keys of
+a task with the default of each preset, and `dropbench list recipe TASK MODEL` also those of a model and its own
+options, which are set as `model.KEY`. An empty default means that a key is off, or that its meaning says what is used
+instead.
+"""
+
+
 def write(folder: Path) -> None:
-    """Write the page."""
+    """Write both pages."""
     (folder / "recipes.md").write_text(page(), encoding="utf-8")
+    (folder / KEYS).write_text(keys_page(), encoding="utf-8")
+
+
+def keys_page() -> str:
+    """Return the text of the page of keys: those of all tasks, then those of each, with its defaults."""
+    tasks = {task: recipe_keys(task) for task in TASKS}
+    shared = {*Recipe.model_fields} | {f"lora.{key}" for key in Lora.model_fields}
+    first = next(iter(tasks.values()))
+    lines = [KEYS_INTRODUCTION, "## All tasks", "", "| key | type | unit | meaning |", "| --- | --- | --- | --- |"]
+    lines += [key_row(row) for row in first if row["key"] in shared]
+    for task, rows in tasks.items():
+        presets = [*rows[0]["default"]]
+        lines += ["", f"## {task}", "", f"| key | {' | '.join(presets)} | type | unit | meaning |"]
+        lines.append(f"|{' --- |' * (len(presets) + 4)}")
+        for row in rows:
+            general = Recipe.model_fields.get(row["key"])
+            differs = general is None or any(value != general.get_default() for value in row["default"].values())
+            if row["key"] not in shared or (differs and not row["key"].startswith("lora.")):
+                lines.append(key_row(row, presets))
+    return "\n".join([*lines, ""])
+
+
+def key_row(row: Mapping[str, Any], presets: Sequence[str] = ()) -> str:
+    """Return the row of a key, with its defaults of some presets."""
+    values = [row["default"][preset] for preset in presets]
+    defaults = ["" if each is None else str(each).lower() if isinstance(each, bool) else text(each) for each in values]
+    cells = [f"`{row['key']}`", *defaults, row["type"], row["unit"], row["meaning"].replace("|", "\\|")]
+    return f"| {' | '.join(cells)} |"
 
 
 def page() -> str:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from dropbench.harness.models.sites import set_progress as set_progress
     from dropbench.harness.models.sites import sites as sites
     from dropbench.harness.models.training_loss import training_loss as training_loss
+    from dropbench.harness.optimization.catalog import OPTIMIZERS as OPTIMIZERS
     from dropbench.harness.predictions.schema import Ratio as Ratio
     from dropbench.harness.predictions.schema import content_id as content_id
     from dropbench.harness.regularizers import REGULARIZERS as REGULARIZERS
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from dropbench.tasks.data.classification import TextClassificationData as TextClassificationData
     from dropbench.tasks.data.classification import TextSplit as TextSplit
     from dropbench.tasks.data.read import ThreeSplits as ThreeSplits
+    from dropbench.tasks.images.spec import AUGMENTATIONS as AUGMENTATIONS
     from dropbench.tasks.preset_task import PresetTask as PresetTask
 
 _NAMES = {
@@ -67,6 +69,7 @@ _NAMES = {
     "dropbench.harness.models.regularize": ("regularize", "unregularize"),
     "dropbench.harness.models.sites": ("set_progress", "sites"),
     "dropbench.harness.models.training_loss": ("training_loss",),
+    "dropbench.harness.optimization.catalog": ("OPTIMIZERS",),
     "dropbench.harness.predictions.schema": ("Ratio", "content_id"),
     "dropbench.harness.regularizers": ("REGULARIZERS",),
     "dropbench.harness.regularizers.around": ("AroundAttention", "PlainAttention"),
@@ -87,6 +90,7 @@ _NAMES = {
         "TextSplit",
     ),
     "dropbench.tasks.data.read": ("ThreeSplits",),
+    "dropbench.tasks.images.spec": ("AUGMENTATIONS",),
     "dropbench.tasks.preset_task": ("PresetTask",),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}

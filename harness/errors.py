@@ -58,6 +58,7 @@ _MODULES = {
     "translation": "fairseq hydra omegaconf sacrebleu sacremoses",
     "meshes": "fast_simplification",
     "sweep": "optuna",
+    "lora": "peft",
     "transformers": "transformers",
 }
 EXTRAS = {module: extra for extra, modules in _MODULES.items() for module in modules.split()}

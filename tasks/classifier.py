@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 from dropbench.harness.predictions.recorder import LOSS_DECIMALS, PROBABILITY_DECIMALS, Recorder, rounded
 from dropbench.harness.predictions.schema import Kind, Ratio
 from dropbench.harness.trials.metric import Metric
 from dropbench.harness.trials.task import Split
+from dropbench.tasks.class_weights import class_weights
 from dropbench.tasks.preset_task import PresetTask
 
 if TYPE_CHECKING:
@@ -34,9 +36,24 @@ class Classifier(PresetTask):
     def sizes_for(cls, recipe: Any, classes: int) -> dict[str, Any]:
         return {"classes": classes}
 
-    def num_loss_terms(self, batch: tuple[Tensor, Any]) -> float:
-        """Return the number of samples."""
-        return len(batch[0])
+    @cached_property
+    def loss_weights(self) -> Tensor | None:
+        """The weight of each class in the loss (classes,), after `setup`; None: all are 1."""
+        given = self.recipe.class_weights
+        return None if given is None else class_weights(given, self.classes, self.train_targets())
+
+    def train_targets(self) -> Tensor:
+        """Return the class of each training sample (N,)."""
+        import torch
+
+        return torch.tensor([int(row[1]) for row in self.splits["train"]])
+
+    def num_loss_terms(self, batch: tuple[Any, Any]) -> float:
+        """Return the number of samples; with weights of the classes, the sum of those of the samples."""
+        labels = batch[1]
+        if self.loss_weights is None or labels.is_floating_point():
+            return len(labels)
+        return float(self.loss_weights.to(labels.device)[labels].sum())
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
         """Return the cross entropy."""
@@ -48,7 +65,8 @@ class Classifier(PresetTask):
 
         inputs, labels = batch
         logits = self.logits(model, inputs)
-        return cross_entropy(logits, labels, label_smoothing=self.recipe.label_smoothing), logits
+        weight = None if self.loss_weights is None else self.loss_weights.to(logits)
+        return cross_entropy(logits, labels, weight, label_smoothing=self.recipe.label_smoothing), logits
 
     def logits(self, model: nn.Module, inputs: Any) -> Tensor:
         """Return logits (B, classes)."""

@@ -197,14 +197,13 @@ class PresetTask(Task):
         from dropbench.harness.models.sites import sites
         from dropbench.harness.regularizers.composition import Composition, same_stage
         from dropbench.harness.training.regularization import bind_trial, check_objective
-        from dropbench.harness.trials.optimization import has_backbone
+        from dropbench.harness.trials.optimization import check_rates
 
         recipe = cls.recipe_type.model_validate(trial.recipe)
         with torch.device("meta"):
             model = cls.make_model(trial, recipe, cls.sizes_for(recipe, DATASETS.get(trial.data.name).classes or 2))
-        if "backbone_lr" in trial.overrides and not has_backbone(model):
-            raise InputError(f"recipe: backbone_lr: model '{trial.model}' has no backbone: remove it")
         report = bind_trial(model, trial)
+        check_rates(model, recipe, trial.overrides)
         check_objective(report.regularizer, cls, trial.regularizer.name)
         if isinstance(report.regularizer, Composition):
             for first, second in same_stage(report.regularizer.parts):

@@ -109,20 +109,21 @@ def load_by_name(model: Any, path: Path) -> str:
 def require_fitting_weights(trial: Trial, settings: Settings) -> None:
     """Set up the task of a trial and build its model, once, so that no trial is queued whose weights do not fit.
 
-    Nothing is done for a trial that starts from random weights.
+    Nothing is done for a trial that starts from random weights, unless its recipe weights the classes of the data.
 
     Raises:
         InputError: the weights do not fit the model, or the trial's files have changed or are damaged.
     """
-    if trial.weights is None:
+    if trial.weights is None and "class_weights" not in trial.recipe:
         return
     model = trial.task, trial.model, canonical_json(trial.recipe), *sorted(trial.plugins.items())
-    key = trial.weights.digest, trial.data, *model
+    key = trial.weights and trial.weights.digest, trial.data, *model
     if key not in _fitting:
         with contextlib.redirect_stdout(sys.stderr):  # standard output may be for JSON
             task = TASKS.get(trial.task)(trial, settings)
             task.setup()
             task.build_model()
+            _ = getattr(task, "loss_weights", None)  # raises for other classes than those of the data
         _fitting.add(key)
 
 

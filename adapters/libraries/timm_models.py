@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 import timm
-from timm.models import volo
+from timm.models import group_parameters, volo
 from timm.models.vision_transformer import VisionTransformer
+from timm.optim._optim_factory import create_optimizer_v2, get_optimizer_info
 from torch import nn
+from torch.optim import Optimizer
 
 from dropbench.adapters.libraries.options import VitOptions
 from dropbench.adapters.libraries.timm_attention import PATCHED, ClassTokenBlock
@@ -115,3 +117,16 @@ def build_vit(
     if reads_class_token:
         cast(nn.Sequential, model.blocks)[-1].__class__ = ClassTokenBlock
     return model
+
+
+def parameter_layers(model: nn.Module) -> dict[str, int]:
+    """Return the layer of each parameter by name, from 0, as timm's `param_groups_layer_decay` counts them."""
+    matcher = cast(Any, model).group_matcher(coarse=False)
+    return cast("dict[str, int]", group_parameters(model, matcher, reverse=True))
+
+
+def build_optimizer(groups: list[dict[str, Any]], recipe: Any) -> Optimizer:
+    """Return an optimizer of timm by its name, with the betas and the momentum of the recipe if it has such."""
+    info = get_optimizer_info(recipe.optimizer)
+    betas: dict[str, Any] = {"betas": (recipe.beta1, recipe.beta2)} if info.has_betas and info.num_betas == 2 else {}
+    return create_optimizer_v2(groups, recipe.optimizer, lr=recipe.lr, momentum=recipe.momentum, **betas)

@@ -17,9 +17,9 @@ from dropbench.harness.files import canonical_json
 from dropbench.harness.regularizers.spec import class_of, part_names
 
 SAME_COST = frozenset({
-    "optimizer", "lr", "min_lr", "beta1", "beta2", "momentum", "weight_decay", "backbone_lr", "decay_all",
-    "lr_schedule", "lr_drop", "lr_decay_steps", "warmup", "warmup_lr", "clip_norm", "label_smoothing", "kinds",
-    "finetune_lr", "seed_init", "seed_order", "seed_masks", "seed_splits",
+    "optimizer", "lr", "min_lr", "beta1", "beta2", "momentum", "weight_decay", "backbone_lr", "head_lr", "layer_decay",
+    "decay_all", "lr_schedule", "lr_options", "lr_drop", "lr_decay_steps", "warmup", "warmup_lr", "clip_norm",
+    "label_smoothing", "class_weights", "kinds", "finetune_lr", "seed_init", "seed_order", "seed_masks", "seed_splits",
 })  # fmt: skip
 """Keys of a recipe whose values do not change how long a step takes, nor how many there are."""
 

@@ -49,7 +49,8 @@ CONTENTS = {
     " docs/selection docs/predictions docs/analyses docs/python docs/api docs/cluster",
     "Extend": "docs/choose docs/generated/gallery docs/regularizers docs/your-regularizer docs/your-model"
     " docs/training-loops docs/generated/models docs/plug-ins docs/comparison",
-    "Trust": "docs/generated/leaderboard docs/findings docs/parity docs/recipes benchmarks/RESULTS docs/design"
+    "Trust": "docs/generated/leaderboard docs/findings docs/parity docs/recipes"
+    " docs/generated/recipe-keys benchmarks/RESULTS docs/design"
     " CONTRIBUTING CHANGELOG",
 }
 """The navigation: caption → pages."""

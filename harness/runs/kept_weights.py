@@ -40,7 +40,8 @@ def keeps_weights(directory: RunDirectory) -> bool:
     names = [directory.id, *wanted["rivals"]]
     runs = Runs(directory.path.parent)
     scores = {name: _score(runs[name], wanted["metric"], higher=wanted["higher"]) for name in names}
-    return max(names, key=lambda name: (scores[name], name)) == directory.id
+    best: str = max(names, key=lambda name: (scores[name], name))
+    return best == directory.id
 
 
 def discard_weights(directory: RunDirectory) -> None:

@@ -17,6 +17,8 @@ from dropbench.harness.files import atomic_file
 State = Mapping[str, Any]
 FORMAT = 4
 KEEP = 2
+CHANGING = {"lr": 0, "step": 0}
+"""Settings of a group of parameters that differ between steps."""
 WEIGHTS = "state_dict"
 """Key of the weights in a file of weights, one of those that checkpoints of other programs have."""
 EVALUATION = "evaluation.pt"
@@ -84,8 +86,9 @@ def load_parts(saved: State, parts: State) -> None:
         check_fit(saved[name], parts[name].state_dict())
     groups: list[dict[str, Any]] = saved["optimizer"]["param_groups"]
     for group, like in zip(groups, optimizer.state_dict()["param_groups"], strict=True):
-        # Another version of torch may lack a setting that has a default. The rate changes from step to step.
-        if optimizer.defaults | group | {"lr": 0} != optimizer.defaults | like | {"lr": 0}:
+        # Another version of torch may lack a setting that has a default. The rate changes from step to step, and some
+        # optimizers count their steps here.
+        if optimizer.defaults | group | CHANGING != optimizer.defaults | like | CHANGING:
             raise ValueError("groups of another optimizer")
     # Fused optimizers do not check shapes: compare them with those that a step with gradients of zero creates.
     for parameter in model.parameters():

@@ -49,6 +49,8 @@ def run_environment(
         "float32_for_fp16": task.recipe.amp == "fp16" and accelerator.scaler is None,
         "draws_on_device": history.draws_on_device,
         "codes": history.codes,
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "trained_parameters": sum(each.numel() for each in model.parameters() if each.requires_grad),
         "sites": [*sites],
         "notes": task.notes,
         "deviations": recipe_diff(type(task), task.trial),

@@ -11,6 +11,10 @@ from torch import Tensor, nn
 from dropbench.harness.errors import UnsuitableError
 from dropbench.harness.models.regularize import DEFAULT_KINDS, Report, bind
 from dropbench.harness.models.sites import set_on_sites, sites
+from dropbench.harness.optimization.catalog import LORA
+from dropbench.harness.optimization.freezing import freeze
+from dropbench.harness.optimization.options import Lora
+from dropbench.harness.registry import load_for
 from dropbench.harness.regularizers.base import Regularizer, Site
 from dropbench.harness.regularizers.passes import Passes, loss_of_passes
 from dropbench.harness.training.data_loading import repeat_batch
@@ -19,7 +23,15 @@ from dropbench.harness.trials.trial import Trial
 
 
 def bind_trial(model: nn.Module, trial: Trial) -> Report:
-    """Regularize a model as its trial defines; raises InputError as `regularize` does."""
+    """Freeze parameters of a model, add LoRA to it and regularize it as its trial defines.
+
+    Raises:
+        InputError: as for `regularize`, `freeze` and `add_lora`.
+    """
+    if (patterns := trial.recipe.get("freeze")) is not None:
+        freeze(model, patterns)
+    if (lora := trial.recipe.get("lora")) is not None:
+        load_for("lora", LORA)(model, Lora(**lora))
     kinds = trial.recipe.get("kinds") or DEFAULT_KINDS
     params: dict[str, Any] = trial.regularizer.params
     return bind(model, trial.regularizer.name, schedule=trial.schedule, kinds=kinds, **params)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple, get_args
 
 import torch
 from torch import nn
 
+from dropbench.harness.errors import InputError
+from dropbench.harness.optimization.catalog import OPTIMIZERS, TRANSFORMERS_SCHEDULES, TransformersSchedule
+from dropbench.harness.optimization.layers import head_parameters, parameter_layers
+from dropbench.harness.registry import load_for
 from dropbench.harness.trials.recipe import Recipe
 
 BACKBONE = "backbone."
@@ -29,33 +34,58 @@ class Share(NamedTuple):
     extent: tuple[int, ...] = ()
 
 
-def has_backbone(model: nn.Module) -> bool:
-    """Return whether a model has parameters of a backbone, which `backbone_lr` is for."""
-    return any(name.startswith(BACKBONE) for name, _ in model.named_parameters())
-
-
 def build_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
     """Return the recipe's optimizer; vectors (biases, norms) and position embeddings have no weight decay.
 
     Each group has a `share`, by which `set_rate` multiplies the learning rate.
+
+    Raises:
+        InputError: the model has no head for `head_lr`, or not the layers for `layer_decay`.
     """
+    shares = rate_shares(model, recipe)
     parameters_of_group: dict[tuple[float, bool], list[nn.Parameter]] = {(1.0, True): [], (1.0, False): []}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             vector = parameter.ndim < 2 or "pos_embed" in name or "positions" in name or "cls_token" in name
-            share = (name.startswith(BACKBONE) and recipe.backbone_lr) or 1.0
-            parameters_of_group.setdefault((share, bool(recipe.decay_all) or not vector), []).append(parameter)
+            decayed = bool(recipe.decay_all) or not vector
+            parameters_of_group.setdefault((shares.get(name, 1.0), decayed), []).append(parameter)
     groups = [
         {"params": parameters, "weight_decay": recipe.weight_decay if decayed else 0.0, "share": share}
         for (share, decayed), parameters in parameters_of_group.items()
         if parameters
     ]
-    if recipe.optimizer != "sgd":
-        kind = torch.optim.AdamW if recipe.optimizer == "adamw" else torch.optim.Adam
-        return kind(groups, lr=recipe.lr, betas=(recipe.beta1, recipe.beta2), fused=True)
-    # Fused, SGD fails if a parameter has its first gradient after others, and starts from uninitialized momentum if the
-    # first scaled gradients overflow.
-    return torch.optim.SGD(groups, lr=recipe.lr, momentum=recipe.momentum)
+    return OPTIMIZERS.get(recipe.optimizer)(groups, recipe)
+
+
+def rate_shares(model: nn.Module, recipe: Recipe) -> dict[str, float]:
+    """Return the learning rates of parameters as shares of the recipe's, by name; of those left out it is 1.
+
+    Layer l of L has the share `layer_decay` ** (L - l) (Clark et al. 2020, Appendix B; Bao et al. 2022, Section 3.1).
+
+    Raises:
+        InputError: as for `build_optimizer`.
+    """
+    shares: dict[str, float] = {}
+    if recipe.backbone_lr is not None:
+        shares = {name: recipe.backbone_lr for name, _ in model.named_parameters() if name.startswith(BACKBONE)}
+    if recipe.layer_decay is not None:
+        layers = parameter_layers(model)
+        last = max(layers.values())
+        decays = {name: recipe.layer_decay ** (last - layer) for name, layer in layers.items()}
+        shares = {name: shares.get(name, 1.0) * decay for name, decay in decays.items()}
+    if recipe.head_lr is not None:
+        if not (head := head_parameters(model)):
+            raise InputError(f"recipe: head_lr={recipe.head_lr:g}: the model has no head of its own: remove it")
+        shares |= dict.fromkeys(head, recipe.head_lr / recipe.lr)
+    return shares
+
+
+def check_rates(model: nn.Module, recipe: Recipe, given: Collection[str]) -> None:
+    """Raise InputError for learning rates that a model or a schedule cannot have; `given` are the overridden keys."""
+    if "backbone_lr" in given and not any(name.startswith(BACKBONE) for name, _ in model.named_parameters()):
+        raise InputError("recipe: backbone_lr: the model has no backbone: remove it")
+    rate_shares(model, recipe)
+    learning_rate(recipe, 0, 100)
 
 
 def divide_gradients(model: nn.Module, number: float) -> None:
@@ -83,6 +113,12 @@ def learning_rate(recipe: Recipe, step: int, steps: int) -> float:
     if recipe.lr_schedule == "timm-cosine":
         return _timm_cosine(recipe, step, steps)
     warmup = _in_steps(recipe.warmup, recipe.warmup < 1, steps)
+    of_transformers = recipe.lr_schedule in get_args(TransformersSchedule)
+    if of_transformers or (warmup and recipe.warmup_lr == 0.0):
+        warmup = math.ceil(warmup)  # as in transformers, where every warm-up begins at 0
+    if of_transformers:
+        options = tuple(sorted((recipe.lr_options or {}).items()))
+        return recipe.lr * _of_transformers(recipe.lr_schedule, recipe.lr, int(warmup), steps, options)(step)
     if step < warmup:
         if recipe.warmup_lr is not None:
             return recipe.warmup_lr + (recipe.lr - recipe.warmup_lr) * step / warmup
@@ -113,6 +149,14 @@ def _timm_cosine(recipe: Recipe, step: int, steps: int) -> float:
         return start + (recipe.lr - start) * epoch / warmup
     progress = min(1.0, epoch / max(1, round(_decay_end(recipe, steps) * epochs / steps)))
     return recipe.min_lr + 0.5 * (recipe.lr - recipe.min_lr) * (1 + math.cos(math.pi * progress))
+
+
+@lru_cache
+def _of_transformers(name: str, lr: float, warmup: int, steps: int, options: tuple[Any, ...]) -> Callable[[int], float]:
+    schedule: Callable[[int], float] = load_for(f"lr_schedule={name}", TRANSFORMERS_SCHEDULES)(
+        name, lr, warmup, steps, dict(options)
+    )
+    return schedule
 
 
 def _decay_end(recipe: Recipe, steps: int) -> float:

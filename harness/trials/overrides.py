@@ -7,9 +7,10 @@ from typing import Any
 
 from dropbench.harness.errors import InputError
 from dropbench.harness.models.catalog import MODELS
+from dropbench.harness.optimization.options import split_key, text_of
 from dropbench.harness.regularizers.spec import Scalar, class_of
 from dropbench.harness.trials.alignment import FINETUNE, FINETUNE_KEYS
-from dropbench.harness.trials.recipe import MODEL_PREFIX, Recipe
+from dropbench.harness.trials.recipe import MODEL_PREFIX, NESTED, Recipe
 from dropbench.harness.validation import as_field
 
 Overrides = Mapping[str, Scalar]
@@ -55,13 +56,12 @@ def checked_overrides(overrides: Overrides, kind: type[Recipe], recipe: Mapping[
         return overrides
     unread = kind.model_validate(recipe).unread(MODELS.entry(model).facts if model in MODELS else {})
     for key, value in overrides.items():
-        if key in unread:
-            raise InputError(f"recipe: {key}={value}: {unread[key]}: remove it")
+        if (reason := unread.get(key) or unread.get(split_key(key, NESTED)[0])) is not None:
+            raise InputError(f"recipe: {key}={value}: {reason}: remove it")
     return {key: _value(recipe, key, value) for key, value in overrides.items()}
 
 
 def _value(recipe: Mapping[str, Any], key: str, given: Scalar) -> Any:
-    """Return the value of a key in a recipe, names as on the command line; a recipe leaves out what is None."""
-    holder = recipe.get("model", {}) if key.startswith(MODEL_PREFIX) else recipe
-    value = holder.get(key.removeprefix(MODEL_PREFIX), given)
-    return (",".join(value) or "none") if isinstance(value, list | tuple) else value
+    """Return the value of a key in a recipe, as on the command line; a recipe leaves out what is None."""
+    holder, inner = split_key(key, NESTED)
+    return text_of((recipe.get(holder, {}) if holder else recipe).get(inner, given))

@@ -132,6 +132,7 @@ def make_trials(request: TrialRequest, seeds: Iterable[int], settings: Settings)
     parts = [("task", trial.task), ("data", trial.data.name), ("model", trial.model), ("schedule", trial.schedule)]
     parts += [("regularizer", name) for name in part_names(trial.regularizer.name)]
     parts += [("schedule", str(value)) for key, value in trial.regularizer.params.items() if key.endswith(".schedule")]
+    parts += [(key, trial.recipe[key]) for key in ("optimizer", "augmentation") if key in trial.recipe]
     # Those of a plug-in may change how any model is patched.
     parts += [("adapter", name) for name in REGISTRIES.get("adapter", ())]
     entries = ((REGISTRIES[key], name) for key, name in parts if name in REGISTRIES.get(key, ()))

@@ -9,6 +9,8 @@ from typing import Any, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
 
+from dropbench.harness.optimization.catalog import BETAS, MOMENTUM, OPTIMIZERS, TransformersSchedule
+from dropbench.harness.optimization.options import ClassWeights, Lora, Names, listed, split_key
 from dropbench.harness.regularizers.base import SiteKind
 from dropbench.harness.regularizers.spec import Scalar
 from dropbench.harness.trials.trial import Seed
@@ -17,6 +19,10 @@ from dropbench.harness.validation import FiniteModel, validated
 MINI = "mini"
 MODEL_PREFIX = "model."
 """The prefix of a model's own options among overrides."""
+NESTED = ("model", "lora", "lr_options")
+"""Recipe keys with keys of their own: ``lora.r``."""
+OF_CLASSES = ("label_smoothing", "class_weights")
+"""Recipe keys of a cross entropy of classes."""
 FILLED_IN = ("_fingerprint", "_digest")
 """The suffixes of keys that are filled in from the user's files."""
 
@@ -24,41 +30,71 @@ FILLED_IN = ("_fingerprint", "_digest")
 class Recipe(FiniteModel):
     """Hyper-parameters. All of them change the result, so they are part of a trial's identity."""
 
-    epochs: int | None = Field(default=None, ge=1, description="passes over the training data")
-    steps: int | None = Field(default=None, ge=1, description="optimizer steps, instead of epochs")
-    batch_size: int = Field(default=64, ge=1, description="samples per optimizer step, over all devices")
+    epochs: int | None = Field(default=None, ge=1, description="length of the training, in epochs")
+    steps: int | None = Field(default=None, ge=1, description="length of the training, instead of epochs, in steps")
+    batch_size: int = Field(default=64, ge=1, description="size of a batch over all devices, in samples")
     accumulate: int = Field(default=1, ge=1, description="micro-batches that a batch is split into")
-    optimizer: Literal["adamw", "adam", "sgd"] = "adamw"
+    optimizer: str = Field(default="adamw", description="adamw, adam or sgd of torch, one of timm, or a plug-in's")
     lr: float = Field(default=1e-3, gt=0, description="peak learning rate")
     min_lr: float = Field(default=0.0, ge=0, description="learning rate at the end of the schedule")
-    beta1: float = Field(default=0.9, ge=0, lt=1)
-    beta2: float = Field(default=0.999, ge=0, lt=1)
-    momentum: float = Field(default=0.9, ge=0, lt=1, description="of SGD")
-    weight_decay: float = Field(default=0.0, ge=0, description="not of biases, norms and positions; see decay_all")
+    beta1: float = Field(default=0.9, ge=0, lt=1, description="decay of Adam's mean of gradients")
+    beta2: float = Field(default=0.999, ge=0, lt=1, description="decay of Adam's mean of squared gradients")
+    momentum: float = Field(default=0.9, ge=0, lt=1, description="momentum of SGD")
+    weight_decay: float = Field(
+        default=0.0, ge=0, description="weight decay of matrices, not of positions; see decay_all"
+    )
     backbone_lr: float | None = Field(default=None, gt=0, description="backbone's learning rate, as a share of lr")
+    head_lr: float | None = Field(default=None, gt=0, description="peak learning rate of the head; default: lr")
+    layer_decay: float | None = Field(
+        default=None, gt=0, le=1, description="factor of the learning rate per layer below the head (ELECTRA, BEiT)"
+    )
+    freeze: Names | None = Field(
+        default=None, description="parts of names of parameters that are not trained, as embeddings,layer.[0-3]"
+    )
+    lora: Lora | None = Field(default=None, description="train low-rank adapters and the head alone (peft): lora.r=8")
     decay_all: bool | None = Field(default=None, description="weight decay on biases, norms and positions, too")
-    lr_schedule: Literal["cosine", "timm-cosine", "linear", "constant", "inverse-sqrt", "step"] = Field(
-        default="cosine", description="timm-cosine: decays from step 0, hidden by the warm-up, and changes per epoch"
+    lr_schedule: (
+        Literal["cosine", "timm-cosine", "linear", "constant", "inverse-sqrt", "step"] | TransformersSchedule
+    ) = Field(
+        default="cosine",
+        description="of the learning rate; timm-cosine: decays from step 0, hidden by the warm-up, and changes per "
+        "epoch; with _: a schedule of transformers, whose warm-up begins at 0",
     )
-    lr_drop: float | None = Field(default=None, gt=0, description="step (or share of steps) of lr_schedule=step's drop")
+    lr_options: dict[str, Scalar] | None = Field(
+        default=None, description="arguments of a schedule of transformers, as power or num_cycles"
+    )
+    lr_drop: float | None = Field(
+        default=None, gt=0, description="drop of lr_schedule=step, in steps, or a share of all steps if at most 1"
+    )
     lr_decay_steps: float | None = Field(
-        default=None, gt=0, description="end of cosines and linear: steps, or a share of all steps if at most 1"
+        default=None, gt=0, description="end of cosines and linear, in steps, or a share of all steps if at most 1"
     )
-    warmup: float = Field(default=0.0, ge=0, description="linear warm-up: steps, or a share of all steps if below 1")
+    warmup: float = Field(default=0.0, ge=0, description="linear warm-up, in steps, or a share of all steps if below 1")
     warmup_lr: float | None = Field(default=None, ge=0, description="learning rate of step 0; default: from 0")
     clip_norm: float | None = Field(default=None, gt=0, description="largest gradient norm")
-    label_smoothing: float = Field(default=0.0, ge=0, lt=1)
-    amp: Literal["no", "bf16", "fp16"] = "no"
+    label_smoothing: float = Field(default=0.0, ge=0, lt=1, description="share of the target that all classes share")
+    class_weights: ClassWeights = Field(
+        default=None,
+        description="weights of the classes in the loss: balanced (inverse to their number in train), numbers in the "
+        "order of the classes, or by class as yes:2,no:1",
+    )
+    amp: Literal["no", "bf16", "fp16"] = Field(default="no", description="format of autocast; no: float32")
     ema: float | None = Field(default=None, gt=0, lt=1, description="decay of the averaged weights for evaluation")
-    evaluate_every: int | None = Field(default=None, ge=1, description="steps between evaluations; default: an epoch")
-    patience: int | None = Field(default=None, ge=1, description="evaluations without improvement before a stop")
+    evaluate_every: int | None = Field(
+        default=None, ge=1, description="time between evaluations, in steps; default: an epoch"
+    )
+    patience: int | None = Field(
+        default=None, ge=1, description="time without improvement before a stop, in evaluations"
+    )
     average_last: int | None = Field(
         default=None, ge=1, description="average the weights of this many last evaluations, instead of the best on dev"
     )
     kinds: tuple[SiteKind, ...] | None = Field(
         default=None, description="kinds of sites to regularize, as decoder-self,cross; default: all but class, token"
     )
-    finetune_epochs: int = Field(default=50, ge=1, description="of the second phase of align=finetune (DropKey 4.1)")
+    finetune_epochs: int = Field(
+        default=50, ge=1, description="length of the second phase of align=finetune (DropKey 4.1), in epochs"
+    )
     finetune_lr: float = Field(default=1e-5, gt=0, description="constant learning rate of that phase")
     seed_init: Seed | None = Field(default=None, description="seed of the initial weights; default: the trial's")
     seed_order: Seed | None = Field(
@@ -75,8 +111,12 @@ class Recipe(FiniteModel):
     @field_validator("kinds", mode="before")
     @classmethod
     def _listed(cls, value: Any) -> Any:
-        # The command line passes names separated by commas.
-        return tuple(value.split(",")) if isinstance(value, str) else value
+        return listed(value)
+
+    @field_validator("optimizer")
+    @classmethod
+    def _registered(cls, name: str) -> str:
+        return OPTIMIZERS.entry(name).name
 
     @field_validator("kinds")
     @classmethod
@@ -113,12 +153,18 @@ class Recipe(FiniteModel):
             model: the registered facts of the model, such as `tokenizer`.
         """
         filled_in = (key for key in type(self).model_fields if key.endswith(FILLED_IN))
-        optimizer = ("beta1", "beta2") if self.optimizer == "sgd" else ("momentum",)
-        decay = () if self.lr_schedule in ("cosine", "timm-cosine", "linear") else ("min_lr", "lr_decay_steps")
+        every = BETAS + MOMENTUM
+        optimizer = {*every} - {*OPTIMIZERS.entry(self.optimizer).facts.get("reads", every)}
+        if self.lr_schedule in get_args(TransformersSchedule):
+            schedule: tuple[str, ...] = ("min_lr", "lr_decay_steps", "warmup_lr")
+        elif self.lr_schedule in ("cosine", "timm-cosine", "linear"):
+            schedule = ("lr_options",)
+        else:
+            schedule = ("min_lr", "lr_decay_steps", "lr_options")
         return {
             **dict.fromkeys(filled_in, "it is filled in"),
             **dict.fromkeys(optimizer, f"not read with optimizer={self.optimizer}"),
-            **dict.fromkeys(decay, f"not read with lr_schedule={self.lr_schedule}"),
+            **dict.fromkeys(schedule, f"not read with lr_schedule={self.lr_schedule}"),
             **({} if self.warmup else {"warmup_lr": "not read without warmup"}),
         }
 
@@ -140,24 +186,26 @@ def override(values: dict[str, Any], layer: Mapping[str, Any]) -> None:
 def complete_recipe(kind: type[Recipe], layers: Sequence[Mapping[str, Any]]) -> Recipe:
     """Merge mappings into a recipe; later layers take precedence.
 
-    `model` is merged key by key, and ``model.x`` is its key x. See `override` for `steps` and `epochs`.
+    The keys of `NESTED` are merged key by key, and ``model.x`` is the key x of `model`. See `override` for `steps` and
+    `epochs`.
 
     Raises:
         InputError: a key is unknown, or a value is invalid.
     """
     values: dict[str, Any] = {}
-    model: dict[str, Any] = {}
+    nested: dict[str, dict[str, Any]] = {"model": {}}
     for layer in layers:
         own: dict[str, Any] = {}
         for key, value in layer.items():
-            if key == "model" and isinstance(value, Mapping):
-                model.update(value)
-            elif key.startswith(MODEL_PREFIX):
-                model[key.removeprefix(MODEL_PREFIX)] = value
+            holder, inner = split_key(key, NESTED)
+            if key in NESTED and isinstance(value, Mapping):
+                nested.setdefault(key, {}).update(value)
+            elif holder:
+                nested.setdefault(holder, {})[inner] = value
             else:
                 own[key] = value
         override(values, own)
-    return validated(kind, {"model": model, **values}, "recipe", "recipe key")
+    return validated(kind, {**nested, **values}, "recipe", "recipe key")
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dropbench.harness.trials.recipe import FILLED_IN
+from dropbench.harness.optimization.options import text_of
+from dropbench.harness.trials.recipe import FILLED_IN, NESTED
 from dropbench.harness.trials.task import Task
 from dropbench.harness.trials.trial import Trial, TrialRequest
 
@@ -60,8 +61,8 @@ def recipe_diff(task: type[Task], trial: Trial) -> list[str]:
 
 
 def _flat(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    options = {f"model.{key}": value for key, value in recipe.get("model", {}).items()}
-    return {key: value for key, value in recipe.items() if key != "model"} | options
+    flat = {key: value for key, value in recipe.items() if key not in NESTED}
+    return flat | {f"{holder}.{key}": value for holder in NESTED for key, value in recipe.get(holder, {}).items()}
 
 
 def _text(value: Any) -> str:
@@ -69,6 +70,8 @@ def _text(value: Any) -> str:
         return "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        return str(text_of(value))
     if isinstance(value, list | tuple):
         return "+".join(map(str, value))
     return f"{value:g}" if isinstance(value, float) else str(value)

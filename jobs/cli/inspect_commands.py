@@ -31,13 +31,13 @@ from dropbench.tasks.completion import complete_data
 
 app = typer.Typer(rich_markup_mode=None)
 
-Kind = Literal["tasks", "models", "sites", "data", "regularizers", "schedules", "suites", "published"]
+Kind = Literal["tasks", "recipe", "models", "sites", "data", "regularizers", "schedules", "suites", "published"]
 """The kinds of items that can be listed."""
 
 NAMES = {
-    "tasks": complete_task, "models": complete_model, "sites": complete_model, "data": complete_data,
-    "regularizers": complete_regularizer, "schedules": complete_schedule, "suites": complete_suite,
-    "published": complete_suite,
+    "tasks": complete_task, "recipe": complete_task, "models": complete_model, "sites": complete_model,
+    "data": complete_data, "regularizers": complete_regularizer, "schedules": complete_schedule,
+    "suites": complete_suite, "published": complete_suite,
 }  # fmt: skip
 """The completion of their names."""
 
@@ -60,6 +60,7 @@ def _complete_analyzed(context: typer.Context, incomplete: str) -> list[Item]:
     epilog=examples(
         "list suites",
         "list models text-classification",
+        "list recipe text-classification transformers-encoder",
         "list sites vit-digits --regularizer dropkey:ratio=0.2",
     ),
 )
@@ -68,10 +69,14 @@ def list_(
     name: Annotated[
         str,
         typer.Argument(
-            help="Only this item; for models and data, also those of this task; for sites, a model.",
+            help="Only this item; for models and data, also those of this task; of sites: a model; of recipe: a task.",
             autocompletion=_complete_listed,
         ),
     ] = "",
+    model: Annotated[
+        str, typer.Argument(help="With recipe: also the options of this model.", autocompletion=complete_model)
+    ] = "",
+    *,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     regularizer: Annotated[
         str,
@@ -81,14 +86,31 @@ def list_(
         ),
     ] = "dropkey:ratio=0.3,schedule=decreasing",
 ) -> None:
-    """List tasks, models, the sites of a model, data sets, regularizers, schedules, suites or published values."""
-    from dropbench.jobs.cli.listing import card_lines, list_items, list_sites, published_lines, regularizer_item
+    """List items of a kind, such as the keys of a task's recipe, or the sites of a model."""
+    from dropbench.jobs.cli.listing import (
+        card_lines,
+        columns_of,
+        list_items,
+        list_sites,
+        published_lines,
+        regularizer_item,
+    )
 
     if kind == "sites":
         if not name:
             raise InputError("list sites: expected a MODEL: run `dropbench list models`")
         print_items(list_sites(name, regularizer), as_json)
         return
+    if kind == "recipe":
+        if not name:
+            raise InputError("list recipe: expected a TASK: run `dropbench list tasks`")
+        from dropbench.tasks.recipe_keys import recipe_keys
+
+        keys = recipe_keys(name, model)
+        print_items(keys if as_json else [columns_of(key) for key in keys], as_json)
+        return
+    if model:
+        raise InputError(f"list {kind} {name} {model}: expected one name: a second is for `list recipe TASK MODEL`")
     listed = list_items(kind)
     items = [item for item in listed if name in ("", *map(item.get, ("name", "suite", "kind")), *item.get("tasks", ()))]
     if name and not items:

@@ -174,6 +174,12 @@ def _published(cell: Cell) -> dict[str, Any]:
     return {"suite": cell.suite, "metric": cell.metric, "value": value, "std": std, "conditions": conditions}
 
 
+def columns_of(key: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a key of a recipe (`tasks.recipe_keys`) with its default of each preset in a column of its own."""
+    defaults = {preset: f"{value:g}" if isinstance(value, float) else value for preset, value in key["default"].items()}
+    return {"key": key["key"], **defaults, "type": key["type"], "unit": key["unit"], "meaning": key["meaning"]}
+
+
 def published_lines(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Shorten published values for a table: as printed, with only the main conditions."""
     return [

@@ -10,7 +10,7 @@ from pydantic import Field
 from dropbench.harness.errors import InputError
 from dropbench.harness.settings import Settings
 from dropbench.harness.trials.metric import Metric
-from dropbench.harness.trials.recipe import Recipe
+from dropbench.harness.trials.recipe import OF_CLASSES, Recipe
 from dropbench.tasks.data import SYNTHETIC, Source
 from dropbench.tasks.preset_task import PresetTask
 
@@ -37,7 +37,7 @@ class DetectionRecipe(Recipe):
     )
 
     def unread(self, model: Mapping[str, Any]) -> dict[str, str]:
-        return super().unread(model) | {"label_smoothing": "the task has no such loss"}
+        return super().unread(model) | dict.fromkeys(OF_CLASSES, "the task has no such loss")
 
 
 class ObjectDetectionRecipe(DetectionRecipe):

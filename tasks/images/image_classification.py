@@ -23,7 +23,7 @@ from dropbench.tasks.data.classification import ImageClassificationData
 from dropbench.tasks.data.fingerprint import fingerprint
 from dropbench.tasks.data.resolve import resolve_data
 from dropbench.tasks.images import augmentation
-from dropbench.tasks.images.spec import MIN_CROPPED_SIZE, ImageClassificationSpec, ImageRecipe
+from dropbench.tasks.images.spec import AUGMENTATIONS, MIN_CROPPED_SIZE, ImageClassificationSpec, ImageRecipe
 from dropbench.tasks.weights import resolve_weights
 
 if TYPE_CHECKING:
@@ -62,6 +62,8 @@ class ImageClassification(Classifier, ImageClassificationSpec):
         self.randaugment = None
         if policy is not None:
             self.randaugment = augmentation.random_augment(policy, size, self.mean, self.recipe.train_interpolation)
+        name = self.recipe.augmentation
+        self.augmentation = None if name is None else AUGMENTATIONS.get(name)
         self.views = None
         if self.recipe.token_labels == "maps":
             from dropbench.tasks.data.images.label_maps import LabelMaps, locate_maps
@@ -86,6 +88,9 @@ class ImageClassification(Classifier, ImageClassificationSpec):
         flat = images.reshape(-1, images.shape[-1]) / 255.0
         return torch.as_tensor(flat.mean(0)).float(), torch.as_tensor(flat.std(0)).float()
 
+    def train_targets(self) -> Tensor:
+        return self.labels["train"]
+
     def build_model(self) -> nn.Module:
         model = super().build_model()
         if self.recipe.token_labels is not None:
@@ -105,8 +110,8 @@ class ImageClassification(Classifier, ImageClassificationSpec):
             pixels = self.fit_all(images, indices, training)
             if training:
                 pixels = augmentation.random_crop_flip(pixels, self.recipe.crop_padding, self.recipe.flip)
-                if self.randaugment is not None:
-                    pixels = torch.stack([self.randaugment(image) for image in pixels])
+                for augment in filter(None, (self.randaugment, self.augmentation)):
+                    pixels = torch.stack([augment(image) for image in pixels])
         pixels = augmentation.normalize(pixels, self.mean, self.std)
         if training and self.recipe.erase and self.recipe.erase_first:
             augmentation.erase_boxes(pixels, self.recipe.erase)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, Self
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from dropbench.harness.registry import Registry
 from dropbench.harness.settings import Settings
 from dropbench.harness.trials.metric import Metric
 from dropbench.harness.trials.recipe import Recipe
@@ -15,11 +16,20 @@ from dropbench.tasks.data import Source
 from dropbench.tasks.data.fingerprint import fingerprint
 from dropbench.tasks.preset_task import PresetTask
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 DEFAULT_TOKEN_WEIGHT = 0.5
 """Published weight of the tokens' loss; the class token's loss has weight 1."""
 
 MIN_CROPPED_SIZE = 64
 """Smallest model input, in pixels, for which images are cropped in evaluation."""
+
+
+Augmentation = Callable[["Tensor"], "Tensor"]
+"""A training image (channels, size, size) uint8 -> the same shape and type, drawing from the generators of Python,
+NumPy and torch, which are seeded per batch."""
+AUGMENTATIONS: Registry[Augmentation] = Registry("augmentation", "a function of an image")
 
 
 class ImageRecipe(Recipe):
@@ -34,13 +44,13 @@ class ImageRecipe(Recipe):
     )
     token_maps_fingerprint: str | None = Field(default=None, description="fingerprint of the label maps; filled in")
     image_size: int = Field(default=224, ge=1, description="side of the model's input, in pixels")
-    channels: int = Field(default=3, ge=1, le=3)
+    channels: int = Field(default=3, ge=1, le=3, description="channels of the model's input")
     normalization: Literal["data", "imagenet"] | None = Field(
         default=None,
         description="mean and deviation of the input; default: those that a checkpoint names, else of the data",
     )
     flip: bool = Field(default=False, description="flip half of the training images horizontally")
-    crop_padding: int = Field(default=0, ge=0, description="pixels added on each side before a random crop")
+    crop_padding: int = Field(default=0, ge=0, description="border added before a random crop, in pixels")
     resized_crop: bool = Field(default=False, description="random resized crops (scale 0.08 to 1), as on ImageNet")
     center_crop: float | None = Field(
         default=None,
@@ -54,6 +64,9 @@ class ImageRecipe(Recipe):
     )
     interpolation: Literal["bicubic"] | None = Field(default=None, description="of other images; default: bilinear")
     randaugment: str | None = Field(default=None, description="policy in timm's notation, such as rand-m9-mstd0.5-inc1")
+    augmentation: str | None = Field(
+        default=None, description="a plug-in's function of a training image, after the crop, the flip and RandAugment"
+    )
     erase: float = Field(default=0.0, ge=0, le=1, description="probability of Random Erasing")
     erase_first: Literal[True] | None = Field(default=None, description="erase before images are mixed; default: after")
     mixup: float = Field(default=0.0, ge=0, description="α of MixUp; 0: off")
@@ -64,6 +77,11 @@ class ImageRecipe(Recipe):
     def _none(cls, value: Any) -> Any:
         return None if value == "none" else value
 
+    @field_validator("augmentation")
+    @classmethod
+    def _registered_augmentation(cls, name: str | None) -> str | None:
+        return name and AUGMENTATIONS.entry(name).name
+
     @model_validator(mode="after")
     def _check_token_labels(self) -> Self:
         if self.token_labels is not None and (self.mixup or self.cutmix):
@@ -73,7 +91,11 @@ class ImageRecipe(Recipe):
         return self
 
     def unread(self, model: Mapping[str, Any]) -> dict[str, str]:
-        own = {} if self.token_labels is not None else {"token_weight": "not read without token_labels"}
+        own = {"token_weight": "not read without token_labels"}
+        if self.token_labels is not None:
+            own = {"class_weights": "not read with token_labels"}
+        if self.token_labels == "maps":
+            own["augmentation"] = "not read with token_labels=maps"
         if self.image_size < MIN_CROPPED_SIZE:
             own["center_crop"] = f"images below {MIN_CROPPED_SIZE} pixels are not cropped in evaluation"
         if not self.resized_crop:

@@ -25,14 +25,17 @@ GPT2_HOME = "https://huggingface.co/openai-community/gpt2"
 class LanguageRecipe(Recipe):
     """Hyper-parameters of language modeling; a sample is a window of the text, and an epoch is one step."""
 
-    context: int = Field(default=200, ge=2, description="number of predicted tokens per window")
+    context: int = Field(default=200, ge=2, description="length of a window, in tokens")
     tokenizer: Literal["bpe", "gpt2"] = Field(
         default="bpe", description="byte-level BPE of the train text, or GPT-2's in DROPBENCH_DATA/gpt2"
     )
     vocabulary: int = Field(default=50_257, ge=257, description="number of tokens")
     tokenizer_digest: str | None = Field(default=None, description="digest of GPT-2's tokenizer files; filled in")
-    evaluate_every: int | None = Field(default=500, ge=1, description="steps between evaluations")
-    evaluation_batches: int = Field(default=200, ge=1, description="maximum number of micro-batches per evaluation")
+    evaluate_every: int | None = Field(default=500, ge=1, description="time between evaluations, in steps")
+    evaluation_batches: int = Field(default=200, ge=1, description="maximum size of an evaluation, in micro-batches")
+
+    def unread(self, model: Mapping[str, Any]) -> dict[str, str]:
+        return super().unread(model) | {"class_weights": "the task has no such loss"}
 
     @model_validator(mode="after")
     def _check_steps(self) -> Self:

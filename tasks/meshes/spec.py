@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from dropbench.harness.trials.metric import Metric
-from dropbench.harness.trials.recipe import Recipe
+from dropbench.harness.trials.recipe import OF_CLASSES, Recipe
 from dropbench.tasks.preset_task import PresetTask
 
 
@@ -17,12 +17,12 @@ class MeshRecipe(Recipe):
 
     image_size: int = Field(default=224, ge=32, description="side of the model's input, in pixels")
     hidden_tokens: float = Field(default=0.3, ge=0, le=1, description="maximum share of masked joints and vertices")
-    rotate: float = Field(default=30.0, ge=0, description="std of image rotation in degrees, applied to 40 % of images")
+    rotate: float = Field(default=30.0, ge=0, description="std of the rotation of 40 % of the images, in degrees")
     rescale: float = Field(default=0.25, ge=0, lt=1, description="std and limit of the relative change of crop size")
     noise: float = Field(default=0.4, ge=0, lt=1, description="maximum relative change of each color channel")
 
     def unread(self, model: Mapping[str, Any]) -> dict[str, str]:
-        return super().unread(model) | {"label_smoothing": "the task has no such loss"}
+        return super().unread(model) | dict.fromkeys(OF_CLASSES, "the task has no such loss")
 
 
 class MeshRecoverySpec(PresetTask):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, cast
 
 import torch
@@ -16,6 +17,7 @@ from dropbench.harness.predictions.schema import Kind, Ratio, content_id
 from dropbench.harness.trials.metric import Metric
 from dropbench.harness.trials.sample_view import SampleView
 from dropbench.harness.trials.task import Split
+from dropbench.tasks.class_weights import class_weights
 from dropbench.tasks.classifier import ACCURACY
 from dropbench.tasks.data.text.tagged import TaggedData, TaggedSplit
 from dropbench.tasks.text.base import TextTask
@@ -103,9 +105,18 @@ class SequenceLabelling(TextTask, SequenceLabellingSpec):
         features = mask_features(batch.get("features", {}), tokens == self.tokenizer.padding)
         return {**batch, "tokens": tokens, **({"features": features} if features else {})}
 
+    @cached_property
+    def loss_weights(self) -> Tensor | None:
+        """The weight of each tag in the loss (classes,), after `setup`; None: all are 1."""
+        given = self.recipe.class_weights
+        return None if given is None else class_weights(given, self.classes, torch.cat(self.tags["train"]))
+
     def num_loss_terms(self, batch: dict[str, Any]) -> float:
-        """Return the number of words."""
-        return float(batch["words"])
+        """Return the number of words; with weights of the tags, the sum of those of the words."""
+        if self.loss_weights is None:
+            return float(batch["words"])
+        tags = batch["tags"]
+        return float(self.loss_weights.to(tags.device)[tags[tags != UNTAGGED]].sum())
 
     def loss(self, model: nn.Module, batch: dict[str, Any]) -> Tensor:
         """Return the mean cross entropy over words."""
@@ -114,7 +125,9 @@ class SequenceLabelling(TextTask, SequenceLabellingSpec):
     def loss_and_logits(self, model: nn.Module, batch: dict[str, Any]) -> tuple[Tensor, Tensor]:
         """Return the mean cross entropy over words, and the logits (words, classes)."""
         logits, tags = self.logits(model, batch).flatten(0, 1), batch["tags"].flatten()
-        loss = cross_entropy(logits, tags, ignore_index=UNTAGGED, label_smoothing=self.recipe.label_smoothing)
+        weight = None if self.loss_weights is None else self.loss_weights.to(logits)
+        smoothing = self.recipe.label_smoothing
+        loss = cross_entropy(logits, tags, weight, ignore_index=UNTAGGED, label_smoothing=smoothing)
         return loss, logits[tags != UNTAGGED]
 
     def logits(self, model: nn.Module, batch: dict[str, Any]) -> Tensor:

@@ -11,7 +11,7 @@ from dropbench.harness.errors import InputError, unknown_name
 from dropbench.harness.models.catalog import MODELS
 from dropbench.harness.settings import Settings
 from dropbench.harness.trials.metric import Metric
-from dropbench.harness.trials.recipe import Recipe
+from dropbench.harness.trials.recipe import OF_CLASSES, Recipe
 from dropbench.harness.trials.trial import Trial, TrialRequest
 from dropbench.tasks.classifier import ACCURACY
 from dropbench.tasks.data import Source, locate
@@ -41,13 +41,13 @@ class TextRecipe(Recipe):
     """Hyper-parameters of a text task; `of_pairs`: whether a sample may be two texts."""
 
     of_pairs: ClassVar[bool] = False
-    max_length: int = Field(default=256, ge=1, description="maximum number of tokens per text")
+    max_length: int = Field(default=256, ge=1, description="maximum length of a text, in tokens")
     min_count: int = Field(default=1, ge=1, description="minimum occurrences in train of a word in the vocabulary")
-    lowercase: bool = True
-    word_dropout: float = Field(default=0.0, ge=0, lt=1, description="share of words replaced by unknown in training")
+    lowercase: bool = Field(default=True, description="words in small letters")
+    word_dropout: float = Field(default=0.0, ge=0, lt=1, description="share of words that training replaces by unknown")
     vectors: str | None = Field(default=None, description="word vectors: a file or folder in DROPBENCH_DATA/vectors")
     vectors_fingerprint: str | None = Field(default=None, description="fingerprint of `vectors`; filled in")
-    freeze_vectors: bool = False
+    freeze_vectors: bool = Field(default=False, description="keep the word vectors as they are")
     features: tuple[str, ...] | None = Field(
         default=None, description=f"features added to each word: {', '.join(SPELLING)}, {CHARACTERS}"
     )
@@ -84,7 +84,7 @@ class ScoringRecipe(PairRecipe):
     """Hyper-parameters of text regression."""
 
     def unread(self, model: Mapping[str, Any]) -> dict[str, str]:
-        return {**super().unread(model), "label_smoothing": "the task has no such loss"}
+        return {**super().unread(model), **dict.fromkeys(OF_CLASSES, "the task has no such loss")}
 
 
 class QuestionRecipe(TextRecipe):

@@ -178,6 +178,9 @@ class LabeledTextTask(WholeTextTask, Classifier):
     def targets_of(self, rows: Any) -> Tensor:
         return torch.as_tensor(rows.labels)
 
+    def train_targets(self) -> Tensor:
+        return self.labels["train"]
+
     def target_text(self, target: int) -> str:
         return self.classes[target]
 

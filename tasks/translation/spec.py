@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -19,17 +20,20 @@ from dropbench.tasks.preset_task import PresetTask
 class TranslationRecipe(Recipe):
     """Hyper-parameters of translation; a batch is `accumulate` micro-batches of at most `max_tokens` tokens."""
 
-    batch_size: int = Field(default=256, ge=1, description="maximum number of sentences per micro-batch")
-    max_tokens: int = Field(default=4096, ge=1, description="maximum tokens per micro-batch, source or target, padded")
+    batch_size: int = Field(default=256, ge=1, description="maximum size of a micro-batch, in sentences")
+    max_tokens: int = Field(default=4096, ge=1, description="maximum size of a micro-batch with padding, in tokens")
     pieces: int = Field(default=8000, ge=1, description="vocabulary size of the joint BPE of raw text")
     symbols: int = Field(default=32_768, ge=5, description="maximum size of the joint dictionary of subword text")
     order: Literal["dropbench", "fairseq"] = Field(
         default="dropbench", description="fairseq: same initial weights, batches and updates as fairseq-train --seed"
     )
-    beam: int = Field(default=5, ge=1, description="beam size")
+    beam: int = Field(default=5, ge=1, description="width of the beam search")
     lenpen: float = Field(default=1.0, description="length penalty: scores are divided by length ** lenpen")
     max_len_a: float = Field(default=0.0, ge=0, description="a translation has at most a · source length + b tokens")
-    max_len_b: int = Field(default=200, ge=1)
+    max_len_b: int = Field(default=200, ge=1, description="the b of that maximum, in tokens")
+
+    def unread(self, model: Mapping[str, Any]) -> dict[str, str]:
+        return super().unread(model) | {"class_weights": "the task has no such loss"}
 
 
 class TranslationSpec(PresetTask):

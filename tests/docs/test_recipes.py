@@ -19,6 +19,11 @@ def test_the_page_is_what_its_script_writes() -> None:
     assert write_recipes.page() == text, "python docs/write_recipes.py"
 
 
+def test_the_page_of_keys_is_what_its_script_writes() -> None:
+    text = (DOCS / write_recipes.KEYS).read_text(encoding="utf-8")
+    assert write_recipes.keys_page() == text, "python docs/write_recipes.py"
+
+
 @pytest.mark.parametrize(
     ("key", "change", "message"),
     [

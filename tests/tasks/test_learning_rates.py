@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from typing import Any
 
 import pytest
 import torch
 from timm.scheduler.cosine_lr import CosineLRScheduler
 from torch import nn
+from transformers import get_scheduler
 
 from dropbench.harness.suites.cell import SuiteOptions
 from dropbench.harness.suites.suite import load_suite
@@ -75,6 +77,43 @@ def test_timms_cosine_equals_timms_scheduler_at_every_step(lr: float, warmup_epo
         theirs.step_update(epoch * steps + step + 1)
         if step == steps - 1:
             theirs.step(epoch + 1)
+
+
+SCHEDULES: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
+    ("linear", {"warmup_lr": 0.0}, {}, {}),
+    ("cosine", {"warmup_lr": 0.0}, {}, {}),
+    ("cosine_with_min_lr", {"lr_schedule": "cosine", "warmup_lr": 0.0, "min_lr": 1e-5}, {}, {"min_lr": 1e-5}),
+    ("cosine_with_min_lr", {}, {"min_lr": 1e-5}, {"min_lr": 1e-5}),
+    ("cosine_warmup_with_min_lr", {}, {"min_lr_rate": 0.1}, {"min_lr_rate": 0.1}),
+    ("cosine_with_restarts", {}, {"num_cycles": 3}, {"num_cycles": 3}),
+    ("polynomial", {}, {"power": 2.0}, {"power": 2.0}),
+    ("inverse_sqrt", {}, {}, {}),
+    ("constant_with_warmup", {}, {}, {}),
+    ("warmup_stable_decay", {}, {"num_decay_steps": 20}, {"num_decay_steps": 20}),
+]
+
+
+@pytest.mark.parametrize("warmup", [0, 17, 0.1])
+@pytest.mark.parametrize(("name", "keys", "options", "theirs"), SCHEDULES, ids=[str(each[:2]) for each in SCHEDULES])
+def test_a_schedule_is_that_of_transformers_at_every_step(
+    name: str, keys: dict[str, Any], options: dict[str, Any], theirs: dict[str, Any], warmup: float
+) -> None:
+    steps, lr = 103, 3e-4
+    recipe = Recipe(steps=steps, lr=lr, warmup=warmup, **{"lr_schedule": name, **keys}, lr_options=options or None)
+    optimizer = torch.optim.AdamW([nn.Parameter(torch.zeros(1))], lr=lr)
+    whole = math.ceil(warmup * steps) if warmup < 1 else int(warmup)  # as `TrainingArguments.get_warmup_steps`
+    scheduler = get_scheduler(name, optimizer, whole, steps, theirs or None)
+    for step in range(steps):
+        rate = optimizer.param_groups[0]["lr"]
+        assert learning_rate(recipe, step, steps) == pytest.approx(rate, rel=1e-12, abs=1e-20)
+        optimizer.step()
+        scheduler.step()
+
+
+def test_a_constant_rate_is_that_of_transformers() -> None:
+    recipe = Recipe(steps=10, lr=3e-4, lr_schedule="constant")
+    scheduler = get_scheduler("constant", torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=3e-4))
+    assert {learning_rate(recipe, step, 10) for step in range(10)} == {scheduler.get_last_lr()[0]}
 
 
 def test_timms_cosine_changes_per_step_in_a_recipe_without_epochs() -> None:
