@@ -63,7 +63,7 @@ def test_a_double_dash_alone_prints_the_help(capsys: pytest.CaptureFixture[str])
     ("arguments", "message"),
     [
         (["rnu"], "unknown command 'rnu': did you mean run?"),
-        (["list", "modles"], "'modles' is not one of 'tasks', 'models'"),
+        (["list", "modles"], "'modles' is not one of 'tasks', 'recipe', 'models'"),
         (["list", "models", "--jsn"], "No such option: --jsn"),
         (["list"], "Missing argument"),
         (["list", "sites", "vit-digit"], "unknown model 'vit-digit': did you mean vit-digits"),
