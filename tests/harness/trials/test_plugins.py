@@ -135,6 +135,7 @@ def test_only_regular_files_are_opened(path: Path) -> None:
         load_plugins([path])
 
 
+@pytest.mark.slow
 def test_built_in_entries_belong_to_no_plug_in(tmp_path: Path) -> None:
     """In a process of its own: the plug-in must be the first to import the registries."""
     (tmp_path / "my.py").write_text(
