@@ -22,6 +22,7 @@ from dropbench.harness.files import read_tail
 from dropbench.harness.settings import Settings
 from dropbench.harness.trials.trial import TRIAL_STATES, TrialState
 from dropbench.jobs.queue.reconcile import ActiveTrial, inspect_active
+from dropbench.jobs.queue.search import describe_open
 
 MAX_CHECKED = 1000
 """Results that `dropbench status` compares with their run directories; `dropbench db rebuild` reads all."""
@@ -40,6 +41,7 @@ class Status:
         reasons: why the last attempts of queued trials ended.
         skipped: why the skipped trials are skipped.
         notes: lines on jobs that wait in SLURM for more than their turn, and on a missing sacct.
+        searches: a line per table whose searches have candidates to come.
         damaged: an error line per damaged run directory.
     """
 
@@ -50,6 +52,7 @@ class Status:
     reasons: Sequence[str | None] = ()
     skipped: Sequence[str | None] = ()
     notes: Sequence[str] = ()
+    searches: Sequence[str] = ()
     damaged: Sequence[str] = ()
 
     def to_json(self) -> dict[str, int | str]:
@@ -65,7 +68,8 @@ def read_status(store: Store, settings: Settings) -> Status:
     skipped = store.states(store.find("skipped")) if status.counts["skipped"] else {}
     reasons += [row.reason for row in queued.values()]
     texts = [row.reason for row in skipped.values()]
-    return replace(status, reasons=reasons, skipped=texts, damaged=_damaged(store, settings))
+    open_searches = describe_open(store)
+    return replace(status, reasons=reasons, skipped=texts, searches=open_searches, damaged=_damaged(store, settings))
 
 
 def _damaged(store: Store, settings: Settings) -> list[str]:
@@ -100,7 +104,8 @@ def render(status: Status) -> str:
     inspected = count_of(status.inspected, "run directory", "run directories")
     lines = [f"{state:<10} {status.counts[state]:>7}" for state in TRIAL_STATES]
     lines.append(f"As of {status.as_of}: {inspected} of active trials inspected.")
-    return "\n".join([*lines, *status.notes, *explain_waiting(status.reasons), *explain_skipped(status.skipped)])
+    explained = [*explain_waiting(status.reasons), *explain_skipped(status.skipped)]
+    return "\n".join([*lines, *status.notes, *explained, *status.searches])
 
 
 def explain_waiting(reasons: Iterable[str | None]) -> list[str]:

@@ -27,6 +27,7 @@ from dropbench.harness.regularizers.spec import complete_spec
 from dropbench.harness.suites.cell import SuiteOptions
 from dropbench.harness.suites.suite import Suite, load_suite, suite_names
 from dropbench.harness.trials.metric import MetricName
+from dropbench.harness.trials.recipe import default_preset
 from dropbench.harness.trials.trial import TrialState
 from tests.db.records import make_trial
 from tests.db.report import tables
@@ -48,7 +49,7 @@ def _no_plotting(monkeypatch: pytest.MonkeyPatch) -> None:
 def resolved(suite: Suite) -> list[Given]:
     """Return the cells with trials as if all data were present; swept cells have their default parameters."""
     cells = []
-    for cell in suite.cells(SuiteOptions()):
+    for cell in suite.cells(SuiteOptions(preset=default_preset(suite.presets))):
         request = cell.request
         spec = complete_spec(request.regularizer).model_copy(update={"params": dict(request.params)})
         same = {name: getattr(request, name) for name in ("task", "model", "schedule", "align", "preset", "overrides")}

@@ -48,11 +48,19 @@ LEARNED_DROPOUT = ["train-loss", "loss", "kept", "parameters"]
 OTHERS = {
     "early-late-dropout/early": [73.9, 67.9, 72.6, 74.4],
     "early-late-dropout/late": [81.6, 82.3],
+    "hiddenkey/glue": [
+        *(84.48, 89.95, 91.96, 95.99, 67.96),
+        *(87.00, 90.69, 91.94, 96.10),
+        *(87.36, 90.93, 92.25, 96.22),
+        *(88.10, 91.20, 92.30, 96.44, 69.91),
+    ],
     "layerdrop/translation": [30.17],
     "masksub/imagenet": [80.4, 83.5, 81.1, 84.1],
+    "mixout/glue": [69.5, 90.8, 89.0, 63.0, 71.3, 90.4, 89.2, 61.6],
+    "r-drop/glue": [72.24, 90.67, 63.63, 75.21, 91.84, 65.06],
     "r-drop/translation": [30.91],
 }
-"""Values of the READMEs and abstracts of other sources."""
+"""Values of READMEs and abstracts of other sources, and of tables that could be read."""
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from dropbench.harness.settings import Settings
 from dropbench.harness.suites.cell import Cell, SuiteOptions
 from dropbench.harness.suites.search_space import parse_space
 from dropbench.harness.suites.suite import load_suite, parse_suite, suite_names
+from dropbench.harness.trials.recipe import default_preset
 from dropbench.jobs.queue.request import request_suite
 
 SMALL: dict[str, Any] = {
@@ -36,8 +37,9 @@ SMALL: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", suite_names())
 def test_every_shipped_suite_has_cells_in_both_presets(name: str) -> None:
-    for preset in ("mini", "paper"):
-        cells = list(load_suite(name).cells(SuiteOptions(preset=preset)))
+    suite = load_suite(name)
+    for preset in (default_preset(suite.presets), "paper"):
+        cells = list(suite.cells(SuiteOptions(preset=preset)))
         assert any(cell.baseline for cell in cells)
         assert all(cell.seeds for cell in cells)
 

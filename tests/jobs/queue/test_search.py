@@ -101,6 +101,8 @@ def test_stages_choose_by_seeds_of_their_own_and_the_table_shows_others(place: W
     ]
     assert "Added 8 trials (0 already present)" in first.stdout, "five rates of none, three of dropkey"
     assert "4 candidates of searches remaining" in first.stdout
+    open_line = "staged, preset mini: 4 candidates of 2 cells to come: `dropbench enqueue staged --preset mini …`"
+    assert open_line in place.call("status").stdout
     done = place.ok("run", "staged.yaml", "--executor", "debug")
     assert "budget of each cell: 5 candidates × 1 seed for tuning, then 2 seeds" in " ".join(done.stdout.split())
     assert "chosen: best mean dev accuracy over seeds 10000, from each row's candidates" in done.stdout
@@ -113,6 +115,7 @@ def test_stages_choose_by_seeds_of_their_own_and_the_table_shows_others(place: W
         assert next(each["dev"] for each in cell["candidates"] if each["params"] == cell["chosen"]) == best
     again = place.call("run", "staged.yaml", "--executor", "debug")
     assert "nothing to train" in again.stderr
+    assert "to come" not in place.call("status").stdout
     ranking = json.loads(place.ok("compare", "--rank", "--format", "json").stdout)
     assert ranking["blocks"] == 1
 

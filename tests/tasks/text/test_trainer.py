@@ -30,7 +30,7 @@ STEPS = 100
 FEW = (72, 9, 18)
 """Number of rows of train, dev and test of the generated data sets."""
 RECIPE: dict[str, Any] = {
-    "steps": STEPS, "batch_size": 8, "max_length": 24, "evaluate_every": 1, "model.dropout": 0.0, "clip_norm": 1.0,
+    "steps": STEPS, "batch_size": 8, "max_length": 24, "evaluate_every": STEPS, "model.dropout": 0.0, "clip_norm": 1.0,
     "lr": 1e-4, "lr_schedule": "linear", "warmup": 0.1, "warmup_lr": 0.0, "optimizer": "adamw", "beta2": 0.999,
 }  # fmt: skip
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
