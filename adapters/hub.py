@@ -1,6 +1,6 @@
 """Weights by name: repositories of the Hugging Face Hub, in the cache of its library.
 
-A name is fetched when trials are queued (`fetch`), and from then on only read from the cache (`cached_folder`).
+A name is fetched when trials are queued (`fetch`), and from then on only read from the cache (`cached`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ WEIGHTS = (
 
 @dataclass(frozen=True)
 class HubWeights:
-    """A commit of a repository, and the folder of its files in the cache.
+    """The commit of a repository, and the folder of its files in the cache.
 
     Attributes:
         name: such as ``hf:org/name@0123…``, with all 40 digits of the commit.

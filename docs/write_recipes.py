@@ -35,6 +35,9 @@ means, as `dropbench list recipe TASK` does.
 
 `tests/tasks/test_learning_rates.py` compares the learning rates with those of the sources' own schedulers, step by
 step, and `tests/tasks/images/test_augmentation.py` RandAugment with timm's on the same random draws, pixel by pixel.
+`tests/tasks/detection/test_published_batches.py` compares the batches of an epoch with those of torch's
+DistributedSampler and BatchSampler, which most sources use: steps per epoch, images that occur, and padding. The
+sampler repeats up to one image per GPU so that all have equally many; here no image occurs twice.
 
 Some recipes have no source that could be followed line by line, as the notes under their tables say:
 

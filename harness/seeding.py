@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 
 import numpy as np
@@ -70,6 +70,28 @@ def shared_draws(seed: int) -> Iterator[None]:
 def shared_generator() -> torch.Generator | None:
     """Return the generator, on the CPU, for draws that processes share; None, torch's default, in other runs."""
     return _shared
+
+
+def repeated_draws() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+    """Return contexts for a forward pass, which begins now, and for its repetition with the same shared draws.
+
+    `torch.utils.checkpoint` itself repeats those of torch's own generators.
+    """
+    return nullcontext(), _drawing_again(None if _shared is None else _shared.get_state(), _of_all_parts)
+
+
+@contextmanager
+def _drawing_again(shared: Tensor | None, of_all_parts: int | None) -> Iterator[None]:
+    global _shared, _of_all_parts
+    before = _shared, _of_all_parts
+    _shared, _of_all_parts = None, of_all_parts
+    if shared is not None:
+        _shared = torch.Generator()
+        _shared.set_state(shared)
+    try:
+        yield
+    finally:
+        _shared, _of_all_parts = before
 
 
 @contextmanager

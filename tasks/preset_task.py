@@ -21,7 +21,7 @@ from dropbench.harness.regularizers.spec import complete_spec, part_names
 from dropbench.harness.settings import Settings
 from dropbench.harness.trials.alignment import validate_alignment
 from dropbench.harness.trials.overrides import unused_keys, with_typed_options
-from dropbench.harness.trials.plugins import plugin_digests
+from dropbench.harness.trials.plugins import plugin_digests, recipe_entries
 from dropbench.harness.trials.recipe import Recipe, ResolvedRecipe, complete_recipe
 from dropbench.harness.trials.result_versions import with_current_versions
 from dropbench.harness.trials.task import TASKS, Split, Task
@@ -106,22 +106,23 @@ class PresetTask(Task):
         if len(names) > 1 and schedule != "constant":
             raise InputError(f"schedule '{schedule}': each part has its own: `{names[0]}:schedule={schedule} + …`")
         align = validate_alignment(request.align, regularizer)
-        weights = weights_path(request.weights) if request.weights is not None else None
         unused = unused_keys(align, names)
+        recipe = cls._recipe(request, DATASETS.entry(request.data).name, entry.name, unused)
         draft = Trial(
             task=cls.name,
             data=DataRef(name=request.data, fingerprint=""),
             model=entry.name,
-            weights=WeightsRef(path=weights, digest="") if weights is not None else None,
+            weights=None if request.weights is None else WeightsRef(path=weights_path(request.weights), digest=""),
             regularizer=regularizer,
             schedule=schedule,
             align=align,
             preset=request.preset,
             overrides={key: value for key, value in request.overrides.items() if key not in unused},
-            recipe=cls._recipe(request, DATASETS.entry(request.data).name, entry.name, unused),
+            recipe=recipe,
             plugins=plugin_digests(
                 *((TASKS, cls.name), (MODELS, entry.name), (SCHEDULES, schedule), (DATASETS, request.data)),
                 *((REGULARIZERS, name) for name in names),
+                *recipe_entries(recipe),
             ),
             seed=request.seed,
         )

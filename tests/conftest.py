@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import gc
 import os
 import signal
@@ -62,12 +63,18 @@ SLOW_FIXTURES = {"browser", "clustered", "postgresql"}
 """Fixtures that start a program which few machines have."""
 
 
+@functools.cache
+def may_be_slow(file: Path) -> bool:
+    """Return whether the text of a file has a word without which none of its tests is slow."""
+    text = file.read_text(encoding="utf-8")
+    return any(word in text for word in ("slow", *SLOW_FIXTURES))
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out files without slow tests where only those run: each process would import them and their libraries."""
     if config.getoption("markexpr") != "slow" or not collection_path.match("test_*.py"):
         return None
-    text = collection_path.read_text(encoding="utf-8")
-    return not any(word in text for word in ("slow", *SLOW_FIXTURES)) or None
+    return not may_be_slow(collection_path) or None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -75,6 +82,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if SLOW_FIXTURES.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
+        if item.get_closest_marker("slow") is not None:
+            assert may_be_slow(item.path), f"{item.nodeid}: `-m slow` leaves out its file, which has no word of that"
     items.sort(key=lambda item: next((n for n, one in enumerate(LONGEST) if item.nodeid.startswith(one)), len(LONGEST)))
 
 

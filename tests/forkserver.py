@@ -52,11 +52,12 @@ READ_LATE = (
     "PATH",
     "PYTEST_",
     "KMP_",
+    "LD_LIBRARY_PATH",
     "TORCHINDUCTOR_",
 )
 """Beginnings of the variables that may differ between the server and a command: nothing reads them on import.
 
-scikit-learn and torch set the last two in the process that runs the tests.
+scikit-learn, OpenCV and torch set the last three in the process that runs the tests.
 """
 
 

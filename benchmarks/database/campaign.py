@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import random
 import socket
-from collections.abc import Iterable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from sqlalchemy import update
 
+from benchmarks.measure import process
 from dropbench.db.schema.connection import writing
 from dropbench.db.schema.tables import FINAL, Trials
 from dropbench.db.store.rows import chunks
@@ -86,3 +88,9 @@ def finish(store: Store) -> int:
             inserted += len(some)
         connection.execute(update(Trials).where(Trials.c.state == "queued").values(state="succeeded"))
     return inserted
+
+
+def command(settings: Settings, *words: str) -> Callable[[], None]:
+    """Return a function that runs a command of `dropbench` on a database, as a process."""
+    variables = f"DROPBENCH_DB={settings.database}", f"DROPBENCH_RUNS={settings.runs}"
+    return process("env", *variables, sys.executable, "-m", "dropbench.harness.cli.main", *words)

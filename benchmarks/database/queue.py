@@ -6,14 +6,13 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.database import campaign
-from benchmarks.measure import Measurement, process, repeat_within, within
+from benchmarks.measure import Measurement, repeat_within, within
 from dropbench.db.queries.results import results
 from dropbench.db.store.store import Store, open_store
 from dropbench.harness.settings import Settings
@@ -44,9 +43,8 @@ def at_scale(folder: Path, count: int) -> list[Measurement]:
         rows.append(status(store, settings, f"{count:,} trials, {active:,} of them active"))
         name = f"results --group-by {GROUP_BY[0]}, {metric_rows:,} metric rows"
         rows.append(repeat_within(name, RESULTS_SECONDS, lambda: results(store, group_by=GROUP_BY)))
-    variables = f"DROPBENCH_DB={settings.database}", f"DROPBENCH_RUNS={settings.runs}"
     for words, limit_s in ((["status"], STATUS_SECONDS), (["results", "--group-by", *GROUP_BY], RESULTS_SECONDS)):
-        command = process("env", *variables, sys.executable, "-m", "dropbench.harness.cli.main", *words)
+        command = campaign.command(settings, *words)
         rows.append(repeat_within(f"dropbench {' '.join(words)}, the whole process", limit_s, command))
     return rows
 

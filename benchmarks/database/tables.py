@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,7 +13,7 @@ from tempfile import TemporaryDirectory
 import yaml
 
 from benchmarks.database import campaign
-from benchmarks.measure import Measurement, process, repeat_within
+from benchmarks.measure import Measurement, repeat_within
 from dropbench.db.queries.compare import compare, read_sides
 from dropbench.db.queries.rank import rank
 from dropbench.db.queries.results import results
@@ -64,19 +63,9 @@ def at_scale(folder: Path, count: int) -> Iterator[Measurement]:
                             lambda: results(store, group_by=["regularizer", "data"]))  # fmt: skip
         yield repeat_within(f"compare dropout with dropkey on TREC; {of}", TABLE_SECONDS, lambda: compared(store))
         yield repeat_within(f"rank; {of}", TABLE_SECONDS, lambda: rank(store))
-    places = f"DROPBENCH_DB={settings.database}", f"DROPBENCH_RUNS={settings.runs}"
-    command: tuple[str, ...] = (
-        "env",
-        *places,
-        sys.executable,
-        "-m",
-        "dropbench.harness.cli.main",
-        "report",
-        "quickstart",
-    )
-    yield repeat_within("dropbench report quickstart, the whole process", TABLE_SECONDS, process(*command))
-    command = *command, "--format", "html"
-    yield repeat_within("dropbench report quickstart --format html, the whole process", PAGE_SECONDS, process(*command))
+    for words, limit_s in (("report quickstart", TABLE_SECONDS), ("report quickstart --format html", PAGE_SECONDS)):
+        call = campaign.command(settings, *words.split())
+        yield repeat_within(f"dropbench {words}, the whole process", limit_s, call)
 
 
 def of_suite(suite: Suite, settings: Settings, store: Store, of: str) -> Iterator[Measurement]:

@@ -8,9 +8,8 @@ half a minute, ten times as often as by default; the others write none. The rati
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import count, islice
 from pathlib import Path
@@ -21,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.measure import Measurement, compare
+from benchmarks.measure import Measurement, compare, interleave
 from dropbench.harness.runs.run_directory import RunDirectory
 from dropbench.harness.seeding import derive, seed_all
 from dropbench.harness.settings import Settings
@@ -48,8 +47,7 @@ def engine() -> list[Measurement]:
 
 def against_peers(title: str, fields: dict[str, Any]) -> Iterator[Measurement]:
     """Measure the engine against all peers on one task."""
-    with TemporaryDirectory() as folder:
-        settings = Settings.from_environment(runs=Path(folder), device="cpu", num_workers=0)
+    with temporary_settings() as settings:
         ours = Ours(build_task(fields, settings), settings)
         saving = ours.checkpoint_seconds()
         detail = {"threads": torch.get_num_threads(), "steps": STEPS, "checkpoint_ms": round(1000 * saving, 2)}
@@ -59,19 +57,31 @@ def against_peers(title: str, fields: dict[str, Any]) -> Iterator[Measurement]:
             return replace(row, ratio=round(row.ratio * (1 + saving / CHECKPOINT_SECONDS), 3))
 
         yield against("a bare loop", Bare(build_task(fields, settings), STEPS).run)
-        yield against("transformers' Trainer", Trained(build_task(fields, settings), Path(folder) / "trainer").run)
+        yield against("transformers' Trainer", Trained(build_task(fields, settings), settings.runs / "trainer").run)
 
 
 def build_task(fields: dict[str, Any], settings: Settings) -> Task:
     """Return a task with enough steps for all rounds, and its data."""
     steps = STEPS * (ROUNDS + 2) * 3
-    request = TrialRequest(
-        **fields, regularizer="dropkey", params={"ratio": 0.3}, overrides={"steps": steps, "evaluate_every": steps}
-    )
+    overrides = {"steps": steps, "evaluate_every": steps}
+    task: Task = task_of(settings, **fields, regularizer="dropkey", params={"ratio": 0.3}, overrides=overrides)
+    return task
+
+
+def task_of(settings: Settings, **fields: Any) -> Any:
+    """Return the task of a trial with these fields, and its data."""
+    request = TrialRequest(**fields)
     kind = TASKS.get(request.task)
-    task: Task = kind(kind.trial_for(request, settings), settings)
+    task = kind(kind.trial_for(request, settings), settings)
     task.setup()
     return task
+
+
+@contextmanager
+def temporary_settings() -> Iterator[Settings]:
+    """Open settings with an empty folder of runs, for training on the CPU in one process."""
+    with TemporaryDirectory() as folder:
+        yield Settings.from_environment(runs=Path(folder), device="cpu", num_workers=0)
 
 
 class _StepsDoneError(Exception):
@@ -95,12 +105,7 @@ class Ours:
 
     def checkpoint_seconds(self) -> float:
         """Return the seconds that a checkpoint takes."""
-        times = []
-        for _ in range(10):
-            start = time.perf_counter()
-            self.engine.save()
-            times.append(time.perf_counter() - start)
-        return statistics.median(times)
+        return statistics.median(*interleave([self.engine.save], rounds=10))
 
     def _stop(self) -> bool:
         self.left -= 1

@@ -19,9 +19,10 @@ from torchvision import transforms
 from torchvision.datasets import ImageFolder
 
 from benchmarks.measure import Measurement, compare
+from benchmarks.training.engine import task_of
 from dropbench.harness.settings import Settings
 from dropbench.harness.training.data_loading import StepBatches, prefetch
-from dropbench.harness.trials.trial import SYNTHETIC, TrialRequest
+from dropbench.harness.trials.trial import SYNTHETIC
 from dropbench.tasks.images.augmentation import posterize_to_black
 from dropbench.tasks.images.image_classification import ImageClassification
 
@@ -145,9 +146,9 @@ def measured(
 
 def prepared(data: str, model: str, overrides: dict[str, Any], settings: Settings) -> ImageClassification:
     """Return the task of a trial with that data."""
-    request = TrialRequest(task="image-classification", data=data, model=model, overrides=overrides)
-    task = ImageClassification(ImageClassification.trial_for(request, settings), settings)
-    task.setup()
+    task: ImageClassification = task_of(
+        settings, task="image-classification", data=data, model=model, overrides=overrides
+    )
     return task
 
 

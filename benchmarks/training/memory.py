@@ -14,7 +14,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.measure import Measurement
@@ -66,14 +65,12 @@ def peak(model: str, spec: str, backend: str) -> int:
 
 def main(model: str, spec: str, backend_name: str) -> None:
     """Train for some steps, and print what they took."""
-    from benchmarks.training.engine import Bare
+    from benchmarks.training.engine import Bare, temporary_settings
     from benchmarks.training.steps import build_task
     from dropbench.harness.attention.backends import backend
-    from dropbench.harness.settings import Settings
 
     fields, overrides = MODELS[model]
-    with TemporaryDirectory() as folder, backend(backend_name):
-        settings = Settings.from_environment(runs=Path(folder), device="cpu", num_workers=0)
+    with temporary_settings() as settings, backend(backend_name):
         training = Bare(build_task(fields, spec, overrides, settings), STEPS)
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak so far, such as of reading data
         before = resident_peak()

@@ -16,8 +16,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -26,14 +24,14 @@ from transformers import PreTrainedModel, ViTConfig, ViTForImageClassification
 from benchmarks.attention import RATIO
 from benchmarks.measure import InProcess, Measurement, compare, serve
 from benchmarks.training import translation
-from benchmarks.training.engine import Ours, Trained
+from benchmarks.training.engine import Ours, Trained, task_of, temporary_settings
 from benchmarks.training.loops import ALGORITHM_1, Logits, PlainLoop, TimmTraining, register_algorithm_1
 from dropbench.harness.errors import InputError
 from dropbench.harness.memory import keep_freed_memory
 from dropbench.harness.runs.run_directory import RunDirectory
 from dropbench.harness.settings import Settings
 from dropbench.harness.training import trainer
-from dropbench.harness.trials.task import TASKS, Task
+from dropbench.harness.trials.task import TASKS
 from dropbench.harness.trials.trial import TrialRequest
 
 Run = Callable[[], object]
@@ -106,8 +104,7 @@ def main(name: str, side: str, precision: str) -> None:
     """Run one side of a case, a call for each line from stdin."""
     replies = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is no reply
-    with TemporaryDirectory() as folder:
-        settings = Settings.from_environment(runs=Path(folder), device="cpu", num_workers=0)
+    with temporary_settings() as settings:
         case = CASES[name]
         if side == "ours":
             keep_freed_memory()  # as `run_trial`
@@ -185,14 +182,10 @@ def bare_text(settings: Settings, _: str) -> Run:
     return PlainLoop(build_task(TEXT, settings), steps=10).run
 
 
-def build_task(fields: dict[str, Any], settings: Settings, amp: str = "no") -> Task:
+def build_task(fields: dict[str, Any], settings: Settings, amp: str = "no") -> Any:
     """Return the task of a trial with DropKey that is longer than all rounds, with its data."""
     overrides = {**fields.get("overrides", {}), "steps": 10_000, "evaluate_every": 10_000, "amp": amp}
-    request = TrialRequest(**{**fields, "overrides": overrides}, regularizer="dropkey", params={"ratio": RATIO})
-    kind = TASKS.get(request.task)
-    task: Task = kind(kind.trial_for(request, settings), settings)
-    task.setup()
-    return task
+    return task_of(settings, **{**fields, "overrides": overrides}, regularizer="dropkey", params={"ratio": RATIO})
 
 
 CASES = {

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 
 from benchmarks.measure import Measurement, compare
-from benchmarks.training.engine import Bare
+from benchmarks.training.engine import Bare, task_of, temporary_settings
 from dropbench.harness.regularizers.spec import parse_spec
 from dropbench.harness.settings import Settings
-from dropbench.harness.trials.task import TASKS, Task
-from dropbench.harness.trials.trial import TrialRequest
 
 LIMIT, ROUNDS = 1.10, 10
 
@@ -36,8 +32,7 @@ MODELS: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
 
 def steps() -> list[Measurement]:
     """Measure one optimizer step of each alternately, on the same batches."""
-    with TemporaryDirectory() as folder:
-        settings = Settings.from_environment(runs=Path(folder), device="cpu", num_workers=0)
+    with temporary_settings() as settings:
         rows = []
         for title, (fields, spec, overrides) in MODELS.items():
             ours, plain = (Bare(build_task(fields, name, overrides, settings), steps=1) for name in (spec, "none"))
@@ -51,14 +46,8 @@ def steps() -> list[Measurement]:
     return rows
 
 
-def build_task(fields: dict[str, Any], spec: str, overrides: dict[str, Any], settings: Settings) -> Task:
+def build_task(fields: dict[str, Any], spec: str, overrides: dict[str, Any], settings: Settings) -> Any:
     """Return the task of a trial with a regularizer, with its data."""
     parsed = parse_spec(spec)
-    request = TrialRequest(
-        **fields, regularizer=parsed.name, params={"ratio": 0.3, **parsed.params} if spec != "none" else {},
-        overrides=overrides,
-    )  # fmt: skip
-    kind = TASKS.get(request.task)
-    task: Task = kind(kind.trial_for(request, settings), settings)
-    task.setup()
-    return task
+    params = {"ratio": 0.3, **parsed.params} if spec != "none" else {}
+    return task_of(settings, **fields, regularizer=parsed.name, params=params, overrides=overrides)

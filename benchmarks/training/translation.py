@@ -12,13 +12,13 @@ from fairseq.data.iterators import GroupedIterator
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.trainer import Trainer
 
+from benchmarks.training.engine import task_of
 from dropbench.adapters.libraries.fairseq_models import ARCHITECTURES
 from dropbench.adapters.libraries.options import TranslationOptions
 from dropbench.harness.settings import Settings
 from dropbench.harness.training import trainer
 from dropbench.harness.training.data_loading import StepBatches, prefetch
 from dropbench.harness.trials.optimization import set_rate
-from dropbench.harness.trials.trial import TrialRequest
 from dropbench.tasks.translation.translation import Translation
 
 LIKE_FAIRSEQ = {"order": "fairseq", "lr_schedule": "inverse-sqrt", "model.dropout": 0.0}
@@ -26,15 +26,10 @@ LIKE_FAIRSEQ = {"order": "fairseq", "lr_schedule": "inverse-sqrt", "model.dropou
 
 def prepared(data: str, settings: Settings, regularizer: str = "none", **overrides: Any) -> Translation:
     """Return the task of a trial without dropout, whose weights and batches are those of fairseq-train."""
-    request = TrialRequest(
-        task="translation",
-        data=data,
-        model="transformer-wmt-en-de",
-        regularizer=regularizer,
+    task: Translation = task_of(
+        settings, task="translation", data=data, model="transformer-wmt-en-de", regularizer=regularizer,
         overrides={**LIKE_FAIRSEQ, **overrides},
-    )
-    task = Translation(Translation.trial_for(request, settings), settings)
-    task.setup()
+    )  # fmt: skip
     return task
 
 

@@ -8,7 +8,7 @@ metric ``NAME/SCALAR`` runs the analysis on each of its trials.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dropbench.harness.registry import Registry
@@ -28,12 +28,14 @@ class Findings:
     Attributes:
         scalars: numbers by name; the database stores them as metrics ``<kind>/<name>``.
         arrays: all data of the figure, by name.
-        draw: function that draws the figure.
+        draw: function that draws the figure; None: there is none.
+        texts: contents of further files by name.
     """
 
     scalars: Mapping[str, float]
     arrays: Mapping[str, NDArray[Any]]
-    draw: Callable[[], Figure]
+    draw: Callable[[], Figure] | None = None
+    texts: Mapping[str, str] = field(default_factory=dict)
 
 
 Analysis = Callable[["Trained", "Options"], Findings]
@@ -51,6 +53,7 @@ for _name, _target, _help in (
     ("keep-rate", "keep_rate:keep_rate", "share of attention kept in training; statistics of learned masks"),
 ):
     ANALYSES.add(_name, f"dropbench.harness.analysis.{_target}", help=_help)
+ANALYSES.add("submission", "dropbench.tasks.submission.glue:submission", help="predictions of GLUE's test set, its tsv")
 
 
 def analysis_of(metric: str) -> str | None:

@@ -54,8 +54,11 @@ def _write(folder: Path, kind: str, report: Mapping[str, Any], findings: Finding
     np.savez_compressed(arrays, allow_pickle=False, **dict(findings.arrays))
     scalars = stamped({"format": 1, **report}, report["trial"])
     text = json.dumps(scalars, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    contents = {"png": png(findings.draw()), "npz": arrays.getvalue(), "json": text.encode()}
-    files = [folder / f"{kind}.{suffix}" for suffix in contents]
+    contents = {name: content.encode() for name, content in findings.texts.items()}
+    if findings.draw is not None:
+        contents[f"{kind}.png"] = png(findings.draw())
+    contents |= {f"{kind}.npz": arrays.getvalue(), f"{kind}.json": text.encode()}
+    files = [folder / name for name in contents]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for file, content in zip(files, contents.values(), strict=True):

@@ -80,12 +80,13 @@ def attention_modules(model: nn.Module) -> dict[str, nn.Module]:
 
     The modules of regularizers, such as the attention that computes a learned mask, are no sites.
     """
-    own = {id(part) for module in model.modules() if isinstance(module, SiteModule) for part in module.modules()}
-    calls = {path: attention_calls(module) for path, module in model.named_modules() if id(module) not in own}
+    modules = dict(model.named_modules())
+    own = {id(part) for module in modules.values() if isinstance(module, SiteModule) for part in module.modules()}
+    calls = {path: attention_calls(module) for path, module in modules.items() if id(module) not in own}
     around = {parent for path, found in calls.items() if found and path for parent in parents_of(path)}
     return {
-        path: module for path, module in model.named_modules()
-        if calls.get(path) == "sdpa" or (calls.get(path) == "softmax" and path not in around)
+        path: modules[path] for path, found in calls.items()
+        if found == "sdpa" or (found == "softmax" and path not in around)
     }  # fmt: skip
 
 

@@ -40,8 +40,9 @@ def block_patches(model: nn.Module, patches: Sequence[Patch]) -> Iterator[Patch]
     names = {id(module): path for path, module in model.named_modules()}
     present = {(patch.site.kind, _layer_path(model, names[id(patch.module)])) for patch in patches}
     blocks: dict[str, list[Patch]] = {}  # the attention patches of each layer, by its path
-    for patch in attention:
-        path = _block_path(model, names[id(patch.module)], [names[id(other.module)] for other in attention])
+    paths = [names[id(patch.module)] for patch in attention]
+    for patch, own in zip(attention, paths, strict=True):
+        path = _block_path(model, own, paths)
         if path is not None:
             blocks.setdefault(path, []).append(patch)
     stacks = [_outermost(model, path) for path in blocks]

@@ -27,7 +27,12 @@ class RegularizedForward:
         self.module, self.site = module, site
         self.extra: tuple[None, ...] | None = None
         """The values that a layer returns after its hidden states; None until it has run, or if they are tensors."""
-        self.returns_tuple = self.changes_shape = False
+        self.returns_tuple = self.changes_shape = self.noted = False
+
+    @property
+    def may_repeat(self) -> bool:
+        """True if a second run computes the same: not where the next one finds out what a layer returns."""
+        return self.noted or self.site.kind != "layer" or self.site.ratio <= 0.0
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         forward = partial(type(self.module).forward, self.module, *args, **kwargs)
@@ -69,6 +74,7 @@ class RegularizedForward:
         return (out, *extra) if self.returns_tuple else out
 
     def _note(self, result: Any, hidden: Any) -> None:
+        self.noted = True
         self.returns_tuple = isinstance(result, tuple)
         after = result[0] if self.returns_tuple else result
         self.changes_shape = [each.shape for each in _states(after)] != [each.shape for each in _states(hidden)]

@@ -11,6 +11,7 @@ from torch.nn.functional import linear
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from torch.nn.utils.parametrize import type_before_parametrizations
 
+from dropbench.harness.memory import CheckpointedForward
 from dropbench.harness.models.forward_patch import RegularizedForward
 from dropbench.harness.regularizers.base import Regularizer, Site
 
@@ -138,6 +139,8 @@ def may_leave_out_queries(site: Site, layer: nn.Module, qkv: nn.Module) -> bool:
 def _is_observed(module: nn.Module) -> bool:
     """Return whether a module has hooks, or another forward than that of its class and of a site with ratio 0."""
     forward = vars(module).get("forward")
+    if isinstance(forward, CheckpointedForward):
+        forward = forward.forward
     if isinstance(forward, RegularizedForward) and forward.site.ratio <= 0.0 and forward.site.module is None:
         forward = None
     return forward is not None or has_hooks(module)

@@ -6,10 +6,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from dropbench.harness.errors import UnsuitableError
-from dropbench.harness.models.regularize import DEFAULT_KINDS, Report, bind
+from dropbench.harness.errors import InputError, UnsuitableError
+from dropbench.harness.memory import checkpoint_activations
+from dropbench.harness.models.regularize import DEFAULT_KINDS, Report, bind, find_patches
 from dropbench.harness.models.sites import set_on_sites, sites
 from dropbench.harness.optimization.catalog import LORA
 from dropbench.harness.optimization.freezing import freeze
@@ -23,18 +25,34 @@ from dropbench.harness.trials.trial import Trial
 
 
 def bind_trial(model: nn.Module, trial: Trial) -> Report:
-    """Freeze parameters of a model, add LoRA to it and regularize it as its trial defines.
+    """Freeze parameters of a model, add LoRA to it, regularize it and set how it computes, as its trial defines.
 
     Raises:
-        InputError: as for `regularize`, `freeze` and `add_lora`.
+        InputError: as for `regularize`, `freeze` and `add_lora`; or the model has nothing that a key acts on.
     """
-    if (patterns := trial.recipe.get("freeze")) is not None:
+    recipe = trial.recipe
+    if (patterns := recipe.get("freeze")) is not None:
         freeze(model, patterns)
-    if (lora := trial.recipe.get("lora")) is not None:
+    if (lora := recipe.get("lora")) is not None:
         load_for("lora", LORA)(model, Lora(**lora))
-    kinds = trial.recipe.get("kinds") or DEFAULT_KINDS
+    kinds = recipe.get("kinds") or DEFAULT_KINDS
     params: dict[str, Any] = trial.regularizer.params
-    return bind(model, trial.regularizer.name, schedule=trial.schedule, kinds=kinds, **params)
+    # Looked up before: the lookup reads weights, and one that a regularizer computes changes with each use.
+    layers = layers_of(model) if recipe.get("checkpoint_activations") else []
+    report = bind(model, trial.regularizer.name, schedule=trial.schedule, kinds=kinds, **params)
+    if recipe.get("channels_last"):
+        if not any(isinstance(module, nn.Conv2d) for module in model.modules()):
+            raise InputError(f"recipe: channels_last: model '{trial.model}' has no convolutions: remove it")
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    if recipe.get("checkpoint_activations") and not layers:
+        raise InputError(f"recipe: checkpoint_activations: model '{trial.model}' has no layers: remove it")
+    checkpoint_activations(layers)
+    return report
+
+
+def layers_of(model: nn.Module) -> list[nn.Module]:
+    """Return the layers of a model, as regularizers of layers find them."""
+    return [patch.module for patch in find_patches(model) if patch.site.kind == "layer"]
 
 
 def drop_nothing(model: nn.Module) -> None:

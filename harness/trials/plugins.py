@@ -132,16 +132,21 @@ def make_trials(request: TrialRequest, seeds: Iterable[int], settings: Settings)
     parts = [("task", trial.task), ("data", trial.data.name), ("model", trial.model), ("schedule", trial.schedule)]
     parts += [("regularizer", name) for name in part_names(trial.regularizer.name)]
     parts += [("schedule", str(value)) for key, value in trial.regularizer.params.items() if key.endswith(".schedule")]
-    parts += [(key, trial.recipe[key]) for key in ("optimizer", "augmentation") if key in trial.recipe]
     # Those of a plug-in may change how any model is patched.
     parts += [("adapter", name) for name in REGISTRIES.get("adapter", ())]
     entries = ((REGISTRIES[key], name) for key, name in parts if name in REGISTRIES.get(key, ()))
-    changes: dict[str, Any] = {"plugins": plugin_digests(*entries) | trial.plugins}
+    own = recipe_entries(trial.recipe)
+    changes: dict[str, Any] = {"plugins": plugin_digests(*entries, *own) | trial.plugins}
     kind = spec_of(request.task).recipe_type
     changes["overrides"] = checked_overrides(trial.overrides, kind, trial.recipe, trial.model)
     trial = with_current_versions(trial.model_copy(update=changes))
     # Completing a recipe takes a millisecond, and the trials of a configuration differ only in their seed.
     return [trial, *(trial.model_copy(update={"seed": seed}) for seed in others)]
+
+
+def recipe_entries(recipe: Mapping[str, Any]) -> list[tuple[Registry[Any], str]]:
+    """Return the registries of what a recipe names, with the names."""
+    return [(REGISTRIES[key], recipe[key]) for key in ("optimizer", "augmentation") if key in recipe]
 
 
 def plugin_digests(*entries: tuple[Registry[Any], str]) -> dict[Key, str]:

@@ -79,6 +79,10 @@ class Recipe(FiniteModel):
         "order of the classes, or by class as yes:2,no:1",
     )
     amp: Literal["no", "bf16", "fp16"] = Field(default="no", description="format of autocast; no: float32")
+    checkpoint_activations: Literal[True] | None = Field(
+        default=None, description="layers keep their inputs alone, and run again in the backward pass: less memory"
+    )
+    channels_last: Literal[True] | None = Field(default=None, description="convolutions with channels as last axis")
     ema: float | None = Field(default=None, gt=0, lt=1, description="decay of the averaged weights for evaluation")
     evaluate_every: int | None = Field(
         default=None, ge=1, description="time between evaluations, in steps; default: an epoch"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, cast
@@ -62,9 +63,7 @@ class SequenceLabelling(TextTask, SequenceLabellingSpec):
         for row, words in enumerate(split.words):
             start = 0
             while start < len(words):
-                end = min(len(words), start + max_length)
-                while end > start + 1 and len(self.tokenizer.encode_words(words[start:end])[0]) > max_length:
-                    end -= 1
+                end = start + self.num_fitting(words[start:])
                 parts.append((row, slice(start, end)))
                 start = end
             num_split += parts[-1][1].start > 0
@@ -73,6 +72,18 @@ class SequenceLabelling(TextTask, SequenceLabellingSpec):
                 f"{name}: {num_split:,} of {len(split):,} sentences exceed max_length={max_length}: tagged in parts"
             )
         return parts
+
+    def num_fitting(self, words: Sequence[str]) -> int:
+        """Return how many words, from the first on, have at most `max_length` tokens together: at least one."""
+        max_length = self.recipe.max_length
+        most = min(len(words), max_length)
+
+        def num_tokens(count: int) -> int:
+            return len(self.tokenizer.encode_words(words[:count])[0])
+
+        if num_tokens(most) <= max_length:
+            return most
+        return max(1, bisect_right(range(1, most), max_length, key=num_tokens))
 
     def model_sizes(self) -> dict[str, Any]:
         return {**super().model_sizes(), **({"features": self.features.sizes} if self.recipe.features else {})}

@@ -101,7 +101,7 @@ class QuestionRecipe(TextRecipe):
         return self
 
     def unread(self, model: Mapping[str, Any]) -> dict[str, str]:
-        return {**super().unread(model), "features": "the task has none"}
+        return {**super().unread(model), "features": "the task has none", "class_weights": "the task has no classes"}
 
 
 class TaggingRecipe(TextRecipe):

@@ -57,33 +57,39 @@ class WholeTextTask(TextTask):
         self.tokenizer = self.make_tokenizer(map(split_words, chain(*train)))
         names = self.recipe.features or ()
         self.pairs = len(train) > 1
-        joint = self.pairs and self.joins_pairs()
         self.word_features = WordFeatures(names, [split_words(text) for text in chain(*train)] if names else [])
         self.features: dict[str, list[tuple[dict[str, Tensor], ...]]] = {}
         self.tokens: dict[str, list[tuple[Tensor, ...]]] = {}
         self.content_ids: dict[str, list[str]] = {}
-        max_length = self.recipe.max_length
+        self.lengths = {}
         self.labels = {name: self.targets_of(split) for name, split in data.splits().items()}
         for split, rows in data.splits().items():
             texts = self.texts_of(rows)
             if split != "train":  # the texts do not stay in memory
                 samples = zip(*texts, self.labels[split].tolist(), strict=True)
                 self.content_ids[split] = [content_id(*some, self.target_text(target)) for *some, target in samples]
-            if joint:
-                self.join_pairs(split, self.pairs_of(rows))
-                continue
+            self.encode_split(split, texts, self.pairs_of(rows))
+        self.check_window()
+
+    def encode_split(
+        self, split: str, texts: Sequence[Sequence[str]], pairs: Iterable[Sequence[tuple[Any, ...]]]
+    ) -> None:
+        """Encode the texts of a split, as `texts_of` and `pairs_of` return them."""
+        if self.pairs and self.joins_pairs():
+            self.join_pairs(split, pairs)
+        else:
             encoded = [list(map(self.tokenizer.encode, some)) for some in texts]
-            lengths = [*map(len, chain.from_iterable(encoded))]
-            truncated = sum(length > max_length for length in lengths)
-            if truncated:
-                self.notes.append(
-                    f"{split}: {truncated:,} of {len(lengths):,} texts truncated to max_length={max_length}"
-                )
+            self.note_truncated(split, "texts", [len(ids) > self.recipe.max_length for ids in chain(*encoded)])
             self.tokens[split] = [tuple(map(self.truncate, some)) for some in zip(*encoded, strict=True)]
             if self.recipe.features:
                 self.features[split] = list(zip(*(map(self.text_features, some) for some in texts), strict=True))
-        self.lengths = {split: [max(map(len, texts)) for texts in samples] for split, samples in self.tokens.items()}
-        self.check_window()
+        self.lengths[split] = [max(map(len, sample)) for sample in self.tokens[split]]
+
+    def note_truncated(self, split: str, what: str, truncated: Sequence[bool]) -> None:
+        """Note how many texts or pairs of a split are truncated, if any are."""
+        if any(truncated):
+            number, of, length = sum(truncated), len(truncated), self.recipe.max_length
+            self.notes.append(f"{split}: {number:,} of {of:,} {what} truncated to max_length={length}")
 
     def joins_pairs(self) -> bool:
         """Return whether both texts of a pair are one input, as the tokenizer of a pre-trained model joins them."""
@@ -93,11 +99,7 @@ class WholeTextTask(TextTask):
         """Encode each pair of the samples as one input, with the further inputs of the model as features."""
         tokenizer, max_length = cast(PairTokenizer, self.tokenizer), self.recipe.max_length
         encoded = [[tokenizer.encode_pair(first, second, max_length) for first, second in sample] for sample in samples]
-        shortened = [shortened for sample in encoded for _, shortened in sample]
-        if any(shortened):
-            self.notes.append(
-                f"{split}: {sum(shortened):,} of {len(shortened):,} pairs truncated to max_length={max_length}"
-            )
+        self.note_truncated(split, "pairs", [shortened for sample in encoded for _, shortened in sample])
         inputs = [[{name: torch.tensor(ids) for name, ids in pair.items()} for pair, _ in sample] for sample in encoded]
         self.tokens[split] = [tuple(pair.pop("input_ids") for pair in sample) for sample in inputs]
         if any(map(any, inputs)):

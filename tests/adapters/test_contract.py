@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any, ClassVar
 
 import pytest
@@ -156,7 +157,7 @@ def test_training_calls_each_site_once_with_finite_gradients(family: Family, mod
     assert called == {site.name: family.calls for site in attention}
     assert torch.isfinite(out).all()
     # With few heads, a draw of whole heads may keep all of them.
-    assert any((again.detach() - plain).abs().max() > DIFFERENT for again in (out, *map(draw, range(4, 12))))
+    assert any((again.detach() - plain).abs().max() > DIFFERENT for again in chain([out], map(draw, range(4, 12))))
     out.square().mean().backward()
     gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
     assert gradients

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import pytest
@@ -12,9 +13,11 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from dropbench import REGULARIZERS, InputError, training_loss, unregularize
+from dropbench.harness.memory import checkpoint_activations
 from dropbench.harness.models.regularize import OBJECTIVE, bind
 from dropbench.harness.regularizers import BASELINES
 from dropbench.harness.regularizers.spec import build_regularizer, fields, strengths
+from dropbench.harness.training.regularization import layers_of
 from tests.adapters.families import Family
 from tests.adapters.test_contract import FAMILIES
 
@@ -31,9 +34,10 @@ PRECISIONS: dict[str, tuple[torch.dtype, torch.dtype | None]] = {
 COMPARES_PASSES = {"r-drop", "attentiondrop-consistency"}
 
 
-def fits(family: Family, name: str) -> bool:
+@cache
+def fits(family: str, name: str) -> bool:
     try:
-        bind(family.model(), name)
+        bind(FAMILIES[family].model(), name)
     except InputError as error:
         return "fits none of the" not in str(error)
     return True
@@ -41,7 +45,7 @@ def fits(family: Family, name: str) -> bool:
 
 def family_for(name: str, families: Sequence[str] = MODELS) -> Family:
     """Return a family that a regularizer fits: one after the other, so that each family meets a share of all."""
-    fitting = [family for family in families if fits(FAMILIES[family], name)]
+    fitting = [family for family in families if fits(family, name)]
     assert fitting, f"{name} fits none of {families}"
     return FAMILIES[fitting[NAMES.index(name) % len(fitting)]]
 
@@ -124,6 +128,20 @@ def test_training_changes_the_loss_with_finite_gradients(name: str) -> None:
         if differs and seed > 0:
             break
     assert differs == (name not in COMPARES_PASSES)  # these models have no dropout: passes are equal
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_layers_that_run_again_have_the_same_losses_and_gradients(name: str) -> None:
+    family = family_for(name)
+    plain, checkpointed = bound(family, name), bound(family, name)
+    checkpoint_activations(layers_of(checkpointed))
+    plain.train()
+    checkpointed.train()
+    for seed in range(3):
+        losses = [loss_of(model, family, seed) for model in (plain, checkpointed)]
+        assert torch.equal(*losses)
+        for own, expected in zip(gradients(checkpointed, losses[1]), gradients(plain, losses[0]), strict=True):
+            assert torch.equal(own, expected)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

@@ -120,6 +120,7 @@ def test_weights_that_are_no_parameters_are_skipped(name: str, compute: Callable
     assert torch.equal(model.eval()(x), before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["transformers-bert"], indirect=True)
 def test_a_pickled_model_is_regularized_in_another_process(family: Family, tmp_path: Path) -> None:
     model = drop(family.model()).train()

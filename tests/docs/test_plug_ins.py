@@ -41,6 +41,7 @@ def write_data(folder: Path) -> None:
         (["A model"], "encoder.layers.1.self_attn  encoder-self"),
         (["A data set"], "train    36        2"),
         (["A task", "A suite"], "1 compared"),
+        (["An optimizer or an augmentation"], "vit-digits"),
     ],
     ids=lambda value: str(value),
 )

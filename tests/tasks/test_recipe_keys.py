@@ -64,7 +64,9 @@ CASES: dict[str, tuple[tuple[str, str, str], dict[str, Any], dict[str, Any]]] = 
     "metro": (("mesh-recovery", "humbi-synthetic", "metro"), {**STEPS, **METRO, "image_size": 32}, {}),
 }  # fmt: skip
 SLOW = {"qpic", "metro", "translation as fairseq", "mixture of experts"}
-OTHERWISE = {"kinds", "seed_splits", "model", "epochs", "steps", "freeze", "lora"}
+OTHERWISE = {
+    *("kinds", "channels_last", "checkpoint_activations", "seed_splits", "model", "epochs", "steps", "freeze", "lora")
+}
 """Keys that are read as a part of `Trial.recipe`, or of which one excludes the other."""
 UNSET = {
     "volo": {"mixup", "cutmix", "class_weights"},
@@ -158,6 +160,7 @@ REFUSED: list[tuple[tuple[str, str, str], dict[str, Any], str]] = [
     (("object-detection", "coco-synthetic", "detr"), {"head_lr": 0.1}, "recipe: head_lr=0.1: the model has no head"),
     (("object-detection", "coco-synthetic", "detr"), {"layer_decay": 0.5}, "layer_decay: expected a model with one"),
     (("translation", "multi30k-synthetic", "transformer-wmt-en-de"), {"class_weights": "balanced"}, "no such loss"),
+    (TREC, {"channels_last": True}, "recipe: channels_last: model 'text-transformer' has no convolutions: remove it"),
     (TREC, {"momentum": 0.8}, "recipe: momentum=0.8: not read with optimizer=adam: remove it"),
     (TREC, {"optimizer": "sgd", "beta1": 0.8}, "recipe: beta1=0.8: not read with optimizer=sgd"),
     (TREC, {"lr_schedule": "constant", "min_lr": 0.1}, "recipe: min_lr=0.1: not read with lr_schedule=constant"),

@@ -25,20 +25,15 @@ TYPES = (
 )  # fmt: skip
 HEADLESS = {"efficientvit_m0", "haloregnetz_b", "iformer_t", "shvit_s1"}
 """Models of which drophead is refused: they have a single head, or heads that their attention does not show."""
-FAST = ("cpubone_nano", "pvt_v2_b0", "test_coatnet", "test_vit_relpos", "bloom", "gpt_oss", "t5", "vit")
+FAST = {"cpubone_nano", "pvt_v2_b0", "test_coatnet", "test_vit_relpos"}
 
 
-def each_of(names: tuple[str, ...]) -> pytest.MarkDecorator:
-    marks = {True: (), False: (pytest.mark.slow,)}
-    return pytest.mark.parametrize("name", [pytest.param(name, marks=marks[name in FAST]) for name in names])
-
-
-@each_of(TIMM)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in FAST)) for name in TIMM])
 def test_a_model_of_timm(name: str) -> None:
     assert_hold(name, *timm_models.build(name))
 
 
-@each_of(TYPES)
+@pytest.mark.parametrize("name", TYPES)
 def test_a_type_of_transformers(name: str) -> None:
     assert_hold(name, *transformers_models.build(name))
 

@@ -143,6 +143,7 @@ def test_a_site_stays_in_a_container() -> None:
     assert "forward" in vars(map_)
 
 
+@pytest.mark.slow
 def test_compilation_follows_adapters_or_is_refused() -> None:
     regularized = regularize(encoder(), "hiddencut:ratio=0.5", quiet=True)
     expected = train(adapt(regularize(encoder(), "hiddencut:ratio=0.5", quiet=True), "linear2"))

@@ -12,6 +12,7 @@ from dropbench.db.statistics.corrections import benjamini_hochberg, holm
 P_VALUES = st.lists(st.floats(0, 1) | st.sampled_from([0.01, 0.02, 0.04]), min_size=1, max_size=40)
 
 
+@pytest.mark.slow
 @given(P_VALUES)
 def test_as_statsmodels_corrects(p_values: list[float]) -> None:
     multitest = pytest.importorskip("statsmodels.stats.multitest")

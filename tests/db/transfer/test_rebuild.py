@@ -53,20 +53,29 @@ SCHEMA = (
 )
 
 
-@pytest.fixture
-def runs(folder: Path) -> Path:
+@pytest.fixture(scope="module")
+def campaign(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Run directories of two configurations, all of a suite, and their database, which also has a queued trial."""
+    folder = tmp_path_factory.mktemp("campaign")
     runs, trials = folder / "runs", [make_trial(seed, ratio=ratio) for ratio in (0.3, 0.6) for seed in range(3)]
     for number, trial in enumerate(trials):
         metrics = {"test/accuracy": 80.0 + number, "dev/accuracy": 70.0 + number}
         make_directory(runs, trial, attempts=[attempt("succeeded")], metrics=metrics, losses=[2.0, 1.0])
     request = named("mine", *trials, make_trial(9))
     write_request(runs, request)
-    rebuild_database(URL, runs)
-    with open_store(URL) as store:
+    url = f"sqlite:///{folder}/dropbench.db"
+    rebuild_database(url, runs)
+    with open_store(url) as store:
         store.enqueue([make_trial(9)], [request])
         store.intend([make_trial(9).id], SubmissionRow("a" * 32, "local", "/jobs", "elsewhere", 1))
-    return runs
+    return folder
+
+
+@pytest.fixture
+def runs(folder: Path, campaign: Path) -> Path:
+    """Copy the campaign to the working folder, with its times, which mark the database; return its run directories."""
+    shutil.copytree(campaign, folder, dirs_exist_ok=True)
+    return folder / "runs"
 
 
 def look_old(file: Path) -> None:

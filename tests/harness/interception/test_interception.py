@@ -93,6 +93,7 @@ def test_attention_that_nothing_can_intercept_is_named() -> None:
         module(X)
 
 
+@pytest.mark.slow
 def test_a_subclass_of_multi_head_attention_is_regularized_whole_in_a_graph() -> None:
     class Own(nn.MultiheadAttention):
         def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]

@@ -11,8 +11,12 @@ import pytest
 from dropbench.harness.errors import InputError
 from dropbench.harness.plugins.source import read_source
 from dropbench.harness.regularizers import REGULARIZERS
-from dropbench.harness.trials.plugins import load_plugins
+from dropbench.harness.settings import Settings
+from dropbench.harness.trials.plugins import load_plugins, make_trials
+from dropbench.harness.trials.task import TASKS
+from dropbench.harness.trials.trial import TrialRequest
 from tests.harness.plugins.plugin_files import HEAD, Write, digest, entry, value
+from tests.input_errors import one_line
 
 
 @pytest.mark.parametrize(
@@ -171,3 +175,26 @@ def test_two_plug_ins_of_one_command_cannot_share_a_name(write: Write, tmp_path:
     second.write_text(HEAD + entry("dropkey", 2))
     with pytest.raises(InputError, match=r"'dropkey' is registered already \(by DropBench\)"):
         load_plugins([second])
+
+
+@pytest.mark.parametrize("key", ["optimizer", "augmentation"])
+def test_a_changed_optimizer_or_augmentation_is_another_trial(key: str, write: Write) -> None:
+    text = f"from dropbench import {key.upper()}S as ALL\nimport torch\n@ALL.register('mine')\n"
+    function = {
+        "optimizer": "def mine(groups, recipe): return torch.optim.SGD(groups, lr={})",
+        "augmentation": "def mine(image): return image.flip(-{})",
+    }[key]
+    request = TrialRequest(
+        task="image-classification", data="digits", model="vit-digits", overrides={key: "mine", "steps": 2}
+    )
+    trials = []
+    for number in (1, 2):
+        write(text + function.format(number))
+        trials += make_trials(request, [0], Settings())
+        draft = TASKS.get(request.task).draft_for(request)
+        assert draft is not None
+        assert draft.plugins == trials[-1].plugins
+    assert [[*trial.plugins] for trial in trials] == [[f"{key} mine"]] * 2
+    assert trials[0].id != trials[1].id
+    with one_line(f"unknown {key} 'min': did you mean mine"):
+        make_trials(request.model_copy(update={"overrides": {key: "min"}}), [0], Settings())

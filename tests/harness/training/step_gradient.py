@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import parameters_to_vector
 from torch.utils._pytree import tree_map_only
 
 from dropbench.harness.runs.run_directory import RunDirectory
@@ -64,7 +64,7 @@ def step_gradient(directory: RunDirectory, splits: int = 1, step: int = 0, setti
     task.build_model = lambda: build_model().double()  # type: ignore[method-assign]
     trainer = Trainer(task, directory, settings, lambda: False)
     trainer.raw_model.register_forward_pre_hook(lambda module, arguments: _double(arguments))
-    before = parameters_to_vector(trainer.parameters).detach().clone()
+    before = _vector(trainer.parameters)
     trainer.model.train()
     for module in trainer.model.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
@@ -72,7 +72,11 @@ def step_gradient(directory: RunDirectory, splits: int = 1, step: int = 0, setti
     ranks = trainer.accelerator.process_index, trainer.accelerator.num_processes
     set_rate(trainer.optimizer, 1.0)
     trainer.step(_double(StepBatches(task, task.seed_of("order"), *ranks, splits)[step]))
-    return before - parameters_to_vector(trainer.parameters).detach()
+    return before - _vector(trainer.parameters)
+
+
+def _vector(parameters: Iterable[Tensor]) -> Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in parameters])
 
 
 def _double(batch: Any) -> Any:

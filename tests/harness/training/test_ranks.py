@@ -27,7 +27,7 @@ from dropbench.harness.training.trainer import Trainer
 from dropbench.harness.trials.task import Split
 from dropbench.tasks.data.locate import locate
 from tests.harness.training.ranks import run_ranks
-from tests.harness.training.step_gradient import TRIALS, plain_trial, step_gradient, task_in
+from tests.harness.training.step_gradient import SGD, TRIALS, plain_trial, step_gradient, task_in
 from tests.harness.training.test_regularization import VISION
 from tests.tasks.making import CPU, VOLO
 from tests.training import after, make_trial
@@ -95,6 +95,15 @@ def require_gradient_of_one(directory: RunDirectory, ranks: int, steps: int = 1,
 def test_ranks_have_the_gradient_of_one(tmp_path: Path, task: str, ranks: int, options: dict[str, Any]) -> None:
     """Also if ranks have fewer samples than others, or none."""
     require_gradient_of_one(RunDirectory.create(tmp_path, plain_trial(task, **options)), ranks)
+
+
+@pytest.mark.slow
+def test_layers_that_run_again_make_the_draws_that_ranks_share(tmp_path: Path) -> None:
+    keys: list[dict[str, Any]] = [{}, {"checkpoint_activations": True}]
+    trials = [make_trial("layerdrop:ratio=0.5", **VISION, **SGD, **key) for key in keys]
+    results = [run_ranks(2, gradients, RunDirectory.create(tmp_path, trial), 3, CPU) for trial in trials]
+    np.testing.assert_array_equal(results[0], results[1])
+    assert np.linalg.norm(results[0][0][0]) > 0
 
 
 @pytest.mark.slow

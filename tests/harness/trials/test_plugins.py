@@ -15,6 +15,7 @@ from dropbench.harness.analysis import ANALYSES
 from dropbench.harness.cli.main import run
 from dropbench.harness.errors import InputError
 from dropbench.harness.models.catalog import MODELS
+from dropbench.harness.optimization.catalog import OPTIMIZERS
 from dropbench.harness.registry import PLUGIN_MODULES, Registry
 from dropbench.harness.regularizers import REGULARIZERS
 from dropbench.harness.regularizers.schedules import SCHEDULES
@@ -25,8 +26,11 @@ from dropbench.harness.trials.task import TASKS, spec_of
 from dropbench.harness.trials.trial import Trial, TrialRequest
 from dropbench.tasks.data import DATASETS, locate
 from dropbench.tasks.data.synthetic_cache import cache_folder
+from dropbench.tasks.images.spec import AUGMENTATIONS
 
-REGISTRIES: tuple[Registry[Any], ...] = (REGULARIZERS, ANALYSES, MODELS, TASKS, SCHEDULES, DATASETS)
+REGISTRIES: tuple[Registry[Any], ...] = (
+    *(REGULARIZERS, ANALYSES, MODELS, TASKS, SCHEDULES, DATASETS, OPTIMIZERS, AUGMENTATIONS),
+)
 SET = """
 import numpy as np
 from dropbench.tasks.data import DATASETS, Dataset, Layout
@@ -131,6 +135,7 @@ def test_only_regular_files_are_opened(path: Path) -> None:
         load_plugins([path])
 
 
+@pytest.mark.slow
 def test_built_in_entries_belong_to_no_plug_in(tmp_path: Path) -> None:
     """In a process of its own: the plug-in must be the first to import the registries."""
     (tmp_path / "my.py").write_text(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import shutil
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch.utils.data import BatchSampler, DistributedSampler, TensorDataset
 
 from dropbench.harness.settings import Settings
 from dropbench.harness.trials.task import Split
@@ -38,6 +41,55 @@ def test_batches_of_the_authors_mix_shapes_and_have_images_without_boxes(tmp_pat
     assert sum(len(kinds) > 1 for kinds in upright) > len(batches) / 2
     empty = [index for index, image in enumerate(train.images) if not len(image.labels)]
     assert torch.isfinite(mixed.loss(mixed.build_model(), mixed.batch("train", empty[:2])))
+
+
+PUBLISHED = ((1_281_167, 8, 64), (1_281_167, 8, 128), (1_281_167, 32, 128), (118_287, 32, 2), (37_633, 8, 2))
+"""Images, GPUs and images per GPU: of T2T-ViT, VOLO, facebookresearch/dropout, DETR and QPIC."""
+
+
+def sampled(images: int, ranks: int, per_rank: int, epoch: int) -> list[list[int]]:
+    """Return the micro-batches of an epoch in the sources, those of all GPUs in a step one after the other."""
+    dataset = TensorDataset(torch.zeros(images))
+    samplers = [DistributedSampler(dataset, ranks, rank, seed=1) for rank in range(ranks)]
+    for sampler in samplers:
+        sampler.set_epoch(epoch)
+    steps = zip(*(BatchSampler(sampler, per_rank, drop_last=True) for sampler in samplers), strict=True)
+    return [batch for step in steps for batch in step]
+
+
+def padding(sizes: Sequence[tuple[int, int]], batches: Iterable[Sequence[int]]) -> float:
+    """Return the share of padding in the pixels of batches."""
+    used = padded = 0
+    for batch in batches:
+        height, width = (max(sizes[index][side] for index in batch) for side in (0, 1))
+        padded += len(batch) * height * width
+        used += sum(sizes[index][0] * sizes[index][1] for index in batch)
+    return 1 - used / padded
+
+
+def test_batches_of_an_epoch_are_those_of_the_sources_in_distribution() -> None:
+    for images, ranks, per_rank in PUBLISHED:  # as BatchSampler counts them
+        assert math.ceil(images / ranks) // per_rank == images // (ranks * per_rank)
+    task = make(mixed_shapes=True, empty_images=True, augment=False, batch_size=16, accumulate=8)
+    images = task.size("train")
+    shapes = ((image.height, image.width) for image in task.splits["train"].images)
+    sizes = [(height, width) for height, width in shapes]
+    shares: tuple[list[float], list[float]] = ([], [])
+    orders = set()
+    for number in range(200):
+        steps = list(task.epoch(16, task.epoch_seed(number)))
+        ours = [part for step in steps for part in task.micro_batches(step, 8)]
+        theirs = sampled(images, 8, 2, number)[: len(ours)]  # a last step may be completed by repeated images
+        assert [len(batch) for batch in ours] == [len(batch) for batch in theirs] == [2] * len(theirs)
+        drawn = [index for batch in ours for index in batch]
+        assert len({*drawn}) == len(drawn) == images // 16 * 16
+        orders.add(tuple(drawn))
+        for share, batches in zip(shares, (ours, theirs), strict=True):
+            share.append(padding(sizes, batches))
+    assert len(orders) == 200
+    (mean, error), (expected, other) = ((np.mean(each), np.std(each) / 200**0.5) for each in shares)
+    assert mean > 0.05
+    assert abs(mean - expected) < 3 * np.hypot(error, other)
 
 
 @pytest.mark.parametrize("split", ["train", "test"])

@@ -19,6 +19,7 @@ from tests.harness.regularizers.learned_dropout.tiny_decoder import decoder, lea
 from tests.training import make_trial, run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"where": "everywhere"}, {"dropout_input": "embed", "detached_input": True}])
 def test_it_compiles_whole(options: dict[str, Any]) -> None:
     model = decoder(layers=1)

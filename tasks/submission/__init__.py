@@ -1,0 +1,1 @@
+"""Files of predictions as benchmarks with hidden labels take them."""
