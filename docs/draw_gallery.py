@@ -18,6 +18,7 @@ from dropbench.harness.regularizers.learned_dropout.regularizer import LearnedDr
 from dropbench.harness.regularizers.spec import build_regularizer
 from dropbench.harness.suites.cell import SuiteOptions
 from dropbench.harness.suites.suite import load_suite, suite_names
+from dropbench.harness.trials.recipe import default_preset
 
 INTRODUCTION = """# Gallery of regularizers
 
@@ -130,8 +131,10 @@ def described(name: str, regularizer: Regularizer) -> str | None:
 def suites_of(name: str) -> list[str]:
     """Return the suites with a row of a regularizer; DropKey's tables name structured ones by their unit."""
     suites = []
-    for suite in (suite for suite in suite_names() if not suite.startswith("field/")):
-        requests = [cell.request for cell in load_suite(suite).cells(SuiteOptions())]
+    for suite in (suite for suite in suite_names() if not suite.startswith(("field/", "finetuning/"))):
+        table = load_suite(suite)
+        options = SuiteOptions(preset=default_preset(table.presets))
+        requests = [cell.request for cell in table.cells(options)]
         names = {f"{request.regularizer}-{request.params.get('unit', '')}".strip("-") for request in requests}
         if name in names:
             suites.append(f"[`{suite}`](../../README.md#what-it-prints)" if suite == "quickstart" else f"`{suite}`")
