@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import torch
 import transformers
+from tokenizers import Encoding
+from tokenizers import Tokenizer as Backend
 from torch import Tensor, nn
 
 from dropbench.adapters.text.options import PretrainedOptions
@@ -28,6 +30,8 @@ LIBRARY_HEADS = {
     "span": transformers.AutoModelForQuestionAnswering,
 }
 """The library's models with a head for the unit that is labeled."""
+BATCH = 1000
+"""Number of texts that are encoded at once."""
 DROPOUT = re.compile(r"dropout|pdrop")
 """In the names of dropout rates of the library's configurations."""
 
@@ -49,76 +53,114 @@ class Subwords:
         unknown = (tokenizer.mask_token_id, tokenizer.unk_token_id, self.padding)
         self.unknown: int = next(token for token in unknown if token is not None)
         self.size = len(tokenizer)
+        types = "token_type_ids" in tokenizer.model_input_names
+        self.inputs = ("input_ids", "token_type_ids") if types else ("input_ids",)
 
-    def encode(self, text: str) -> list[int]:
-        """Return the ids of a text with the model's special tokens."""
-        return cast(list[int], self.tokenizer(text, verbose=False)["input_ids"])
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of each text with the model's special tokens."""
+        return [encoding.ids for encoding in self._encodings(texts)]
 
-    def encode_pair(self, first: str, second: str, max_length: int) -> tuple[dict[str, list[int]], bool]:
+    def encode_pairs(
+        self, pairs: Sequence[tuple[str, str]], max_length: int
+    ) -> tuple[dict[str, list[list[int]]], list[bool]]:
         """Encode two texts as one input, with the model's separators and, if it has them, the types of tokens.
 
         The longer text loses tokens until `max_length` are left, as in the library's examples for GLUE.
 
         Returns:
-            ``input_ids``, maybe ``token_type_ids``, and whether the pair was truncated.
+            ``input_ids`` and maybe ``token_type_ids`` of each pair, and whether the pair was truncated.
         """
-        whole = self.tokenizer(first, second, verbose=False, return_attention_mask=False)
-        if len(whole["input_ids"]) <= max_length:
-            return dict(whole), False
-        options = {"truncation": "longest_first", "max_length": max_length, "return_attention_mask": False}
-        return dict(self.tokenizer(first, second, **options)), True
+        inputs = [_joined(*pair) for pair in pairs]
+        rows = [self._named(encoding) for encoding in self._encodings(inputs)]
+        truncated = [len(row["input_ids"]) > max_length for row in rows]
+        long = [number for number, shortened in enumerate(truncated) if shortened]
+        truncation = {"strategy": "longest_first", "max_length": max_length}
+        for number, encoding in zip(long, self._encodings([inputs[row] for row in long], truncation), strict=True):
+            rows[number] = self._named(encoding)
+        return {name: [row[name] for row in rows] for name in self.inputs}, truncated
 
     def encode_windows(
-        self, question: str, context: str, max_length: int, stride: int
-    ) -> tuple[list[tuple[dict[str, list[int]], list[tuple[int, int] | None]]], bool]:
-        """Encode a question with each part of a context, as the library's example for question answering.
+        self, questions: Sequence[str], contexts: Sequence[str], max_length: int, stride: int
+    ) -> Iterator[tuple[list[tuple[dict[str, list[int]], list[tuple[int, int] | None]]], bool]]:
+        """Encode questions with each part of their contexts, as the library's example for question answering.
 
         Args:
-            question: loses its last tokens if it leaves no room for more than `stride` tokens of the context.
-            context: the text with the answer.
+            questions: each loses its last tokens if it leaves no room for more than `stride` tokens of the context.
+            contexts: the text with the answer of each question.
             max_length: maximum number of tokens of an input.
             stride: number of tokens that neighboring parts share.
 
-        Returns:
+        Yields:
             The inputs by name with the characters of the context, first and end, of each token (None for others), and
             whether the question was cut.
         """
-        tokenizer, question = self.tokenizer, question.lstrip()
-        limit = max(0, max_length - stride - 1 - tokenizer.num_special_tokens_to_add(pair=True))
-        places = tokenizer(question, add_special_tokens=False, return_offsets_mapping=True, verbose=False)[
-            "offset_mapping"
-        ]
-        if cut := len(places) > limit:
-            question = question[: places[limit][0]]
-        encoding = tokenizer(
-            question, context, truncation="only_second", max_length=max_length, stride=stride, verbose=False,
-            return_overflowing_tokens=True, return_offsets_mapping=True, return_attention_mask=False,
-        )  # fmt: skip
-        names = [name for name in encoding if name not in ("offset_mapping", "overflow_to_sample_mapping")]
-        windows = []
-        for number, offsets in enumerate(encoding["offset_mapping"]):
-            texts = encoding.sequence_ids(number)
-            span = [place if text == 1 else None for place, text in zip(offsets, texts, strict=True)]
-            windows.append(({name: encoding[name][number] for name in names}, span))
-        return windows, cut
+        limit = max(0, max_length - stride - 1 - self.tokenizer.num_special_tokens_to_add(pair=True))
+        asked, cuts = [question.lstrip() for question in questions], []
+        for number, alone in enumerate(self._encodings(asked, places=True, add_special_tokens=False)):
+            cuts.append(len(alone) > limit)
+            if cuts[-1]:
+                asked[number] = asked[number][: alone.offsets[limit][0]]
+        inputs = [_joined(*pair) for pair in zip(asked, contexts, strict=True)]
+        truncation = {"strategy": "only_second", "max_length": max_length, "stride": stride}
+        for encoding, cut in zip(self._encodings(inputs, truncation, places=True), cuts, strict=True):
+            windows = []
+            for window in (encoding, *encoding.overflowing):
+                places = zip(window.offsets, window.sequence_ids, strict=True)
+                windows.append((self._named(window), [place if text == 1 else None for place, text in places]))
+            yield windows, cut
 
-    def encode_words(self, words: Sequence[str]) -> tuple[list[int], list[int] | None]:
-        """Return the ids of a sentence, and the position of each word's first token (0 for a word without tokens)."""
-        encoding = self.tokenizer(list(words), is_split_into_words=True, verbose=False)
-        first: dict[int, int] = {}
-        for position, word in enumerate(encoding.word_ids()):
-            if word is not None:
-                first.setdefault(word, position)
-        return encoding["input_ids"], [first.get(word, 0) for word in range(len(words))]
+    def encode_words(self, sentences: Sequence[Sequence[str]]) -> list[tuple[list[int], list[int] | None]]:
+        """Return the ids of each sentence, and the position of each word's first token (0: a word without tokens)."""
+        encoded: list[tuple[list[int], list[int] | None]] = []
+        encodings = self._encodings([list(words) for words in sentences], places=True, is_pretokenized=True)
+        for words, encoding in zip(sentences, encodings, strict=True):
+            first: dict[int, int] = {}
+            for position, word in enumerate(encoding.word_ids):
+                if word is not None:
+                    first.setdefault(word, position)
+            encoded.append((encoding.ids, [first.get(word, 0) for word in range(len(words))]))
+        return encoded
 
     def tokenize(self, text: str | Sequence[str]) -> list[str]:
         """Return the tokens of a text or a sentence, special tokens included."""
-        ids = self.encode(text) if isinstance(text, str) else self.encode_words(text)[0]
+        ids = self.encode([text])[0] if isinstance(text, str) else self.encode_words([text])[0][0]
         return cast(list[str], self.tokenizer.convert_ids_to_tokens(ids))
+
+    def _encodings(
+        self,
+        inputs: Sequence[Any],
+        truncation: Mapping[str, Any] | None = None,
+        *,
+        places: bool = False,
+        **options: bool,
+    ) -> Iterator[Encoding]:
+        """Encode inputs in batches by the library's backend, in two thirds of the time of the tokenizer itself.
+
+        Without `places`, encodings have no characters (`offsets`) and words (`word_ids`) of tokens.
+        """
+        backend: Backend = self.tokenizer.backend_tokenizer
+        encode = backend.encode_batch if places else backend.encode_batch_fast
+        for start in range(0, len(inputs), BATCH):
+            # The file of a tokenizer may bring these, too.
+            backend.no_padding()
+            backend.no_truncation()
+            if truncation is not None:
+                backend.enable_truncation(**truncation, direction=self.tokenizer.truncation_side)
+            backend.encode_special_tokens = self.tokenizer.split_special_tokens
+            yield from encode(inputs[start : start + BATCH], **options)
+
+    def _named(self, encoding: Encoding) -> dict[str, list[int]]:
+        """Return the inputs of the model by name."""
+        return {name: encoding.type_ids if name == "token_type_ids" else encoding.ids for name in self.inputs}
 
     def truncate(self, tokens: list[T], max_length: int) -> list[T]:
         """Return at most `max_length` tokens, and keep the last one (the model's end token)."""
         return tokens if len(tokens) <= max_length else [*tokens[: max_length - 1], tokens[-1]]
+
+
+def _joined(first: str, second: str) -> str | tuple[str, str]:
+    """Return the input for two texts; an empty second one is none, as in the library's call for a single pair."""
+    return (first, second) if second else first
 
 
 class LibraryModel(nn.Module):

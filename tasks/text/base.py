@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -75,9 +77,9 @@ class TextTask(TextSpec):
             return cast(Tokenizer, load(target)(weights))
         return WordTokenizer(train, self.recipe.min_count, self.recipe.lowercase)
 
-    def truncate(self, tokens: list[int]) -> Tensor:
-        """Return token ids (T,), T at most `max_length`."""
-        return torch.tensor(self.tokenizer.truncate(tokens, self.recipe.max_length))
+    def truncate(self, rows: Iterable[list[int]]) -> Sequence[Tensor]:
+        """Return the token ids (T,) of each text, T at most `max_length`."""
+        return as_tensors([self.tokenizer.truncate(tokens, self.recipe.max_length) for tokens in rows])
 
     def check_window(self) -> None:
         """Raise InputError if the regularizer's window is longer than every sample."""
@@ -123,3 +125,9 @@ class TextTask(TextSpec):
         flat = tokens.flatten(0, -2)
         mask = random_subset((flat != self.tokenizer.padding).cpu(), share, generator)
         return flat.masked_fill(mask.to(flat.device), self.tokenizer.padding).view(tokens.shape)
+
+
+def as_tensors(rows: Sequence[Sequence[int]]) -> Sequence[Tensor]:
+    """Return each row as a tensor (T,). They are parts of one, which is made in less time than many small ones."""
+    ids = np.fromiter(chain.from_iterable(rows), np.int64, sum(map(len, rows)))
+    return cast(Sequence[Tensor], torch.from_numpy(ids).split(list(map(len, rows))))

@@ -73,8 +73,8 @@ class QuestionAnswering(TextTask, QuestionAnsweringSpec):
     def encode_split(self, split: str, rows: QuestionSplit) -> list[Window]:
         """Return the windows of a split; note how many contexts and questions are too long for one."""
         tokenizer, windows, several, shortened = cast(WindowTokenizer, self.tokenizer), list[Window](), 0, 0
-        for row, (question, context) in enumerate(zip(rows.questions, rows.contexts, strict=True)):
-            encoded, cut = tokenizer.encode_windows(question, context, self.recipe.max_length, self.recipe.stride)
+        questions = tokenizer.encode_windows(rows.questions, rows.contexts, self.recipe.max_length, self.recipe.stride)
+        for row, (encoded, cut) in enumerate(questions):
             several, shortened = several + (len(encoded) > 1), shortened + cut
             answer, start = rows.answers[row][0]
             for inputs, spans in encoded:

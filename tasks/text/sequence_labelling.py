@@ -21,7 +21,7 @@ from dropbench.harness.trials.task import Split
 from dropbench.tasks.class_weights import class_weights
 from dropbench.tasks.classifier import ACCURACY
 from dropbench.tasks.data.text.tagged import TaggedData, TaggedSplit
-from dropbench.tasks.text.base import TextTask
+from dropbench.tasks.text.base import TextTask, as_tensors
 from dropbench.tasks.text.features import WordFeatures, mask_features, pad_features
 from dropbench.tasks.text.spec import F1, SequenceLabellingSpec
 
@@ -45,27 +45,28 @@ class SequenceLabelling(TextTask, SequenceLabellingSpec):
         tag_ids = {tag: number for number, tag in enumerate(self.classes)}
         self.features = WordFeatures(self.recipe.features, self.data.train.words, self.data.train.columns)
         self.parts = {name: self.split_sentences(name, split) for name, split in self.splits.items()}
-        self.tokens: dict[str, list[Tensor]] = {}
-        self.first_tokens: dict[str, list[Tensor]] = {}
-        self.tags: dict[str, list[Tensor]] = {}
+        self.tokens: dict[str, Sequence[Tensor]] = {}
+        self.first_tokens: dict[str, Sequence[Tensor]] = {}
+        self.tags: dict[str, Sequence[Tensor]] = {}
         for name, split in self.splits.items():
-            encoded = [self.tokenizer.encode_words(split.words[row][span]) for row, span in self.parts[name]]
-            self.tokens[name] = [torch.tensor(tokens) for tokens, _ in encoded]
-            self.first_tokens[name] = [torch.tensor(first) for _, first in encoded if first is not None]
+            encoded = self.tokenizer.encode_words([split.words[row][span] for row, span in self.parts[name]])
+            self.tokens[name] = as_tensors([tokens for tokens, _ in encoded])
+            self.first_tokens[name] = as_tensors([first for _, first in encoded if first is not None])
             tags = [[tag_ids[tag] for tag in split.tags[row][span]] for row, span in self.parts[name]]
-            self.tags[name] = list(map(torch.tensor, tags))
+            self.tags[name] = as_tensors(tags)
         self.lengths = {split: [len(tokens) for tokens in rows] for split, rows in self.tokens.items()}
         self.check_window()
 
     def split_sentences(self, name: str, split: TaggedSplit) -> list[tuple[int, slice]]:
         """Return (sentence, its words) of each part of at most `max_length` tokens; note sentences in parts."""
         max_length, parts, num_split = self.recipe.max_length, list[tuple[int, slice]](), 0
-        for row, words in enumerate(split.words):
-            start = 0
-            while start < len(words):
-                end = start + self.num_fitting(words[start:])
+        beginnings = self.tokenizer.encode_words([words[:max_length] for words in split.words])
+        for row, (words, (tokens, _)) in enumerate(zip(split.words, beginnings, strict=True)):
+            first = min(len(words), max_length) if len(tokens) <= max_length else self.num_fitting(words)
+            end = 0
+            while end < len(words):
+                start, end = end, end + (self.num_fitting(words[end:]) if end else first)
                 parts.append((row, slice(start, end)))
-                start = end
             num_split += parts[-1][1].start > 0
         if num_split:
             self.notes.append(
@@ -79,7 +80,7 @@ class SequenceLabelling(TextTask, SequenceLabellingSpec):
         most = min(len(words), max_length)
 
         def num_tokens(count: int) -> int:
-            return len(self.tokenizer.encode_words(words[:count])[0])
+            return len(self.tokenizer.encode_words([words[:count]])[0][0])
 
         if num_tokens(most) <= max_length:
             return most
@@ -120,7 +121,7 @@ class SequenceLabelling(TextTask, SequenceLabellingSpec):
     def loss_weights(self) -> Tensor | None:
         """The weight of each tag in the loss (classes,), after `setup`; None: all are 1."""
         given = self.recipe.class_weights
-        return None if given is None else class_weights(given, self.classes, torch.cat(self.tags["train"]))
+        return None if given is None else class_weights(given, self.classes, torch.cat(list(self.tags["train"])))
 
     def num_loss_terms(self, batch: dict[str, Any]) -> float:
         """Return the number of words; with weights of the tags, the sum of those of the words."""

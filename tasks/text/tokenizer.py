@@ -29,12 +29,12 @@ class Tokenizer(Protocol):
     unknown: int
     size: int
 
-    def encode(self, text: str) -> list[int]:
-        """Return the ids of a text, at least one."""
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of each text, at least one."""
         ...
 
-    def encode_words(self, words: Sequence[str]) -> tuple[list[int], list[int] | None]:
-        """Return the ids of a sentence, and the position of each word's first token; None: each word is one token."""
+    def encode_words(self, sentences: Sequence[Sequence[str]]) -> list[tuple[list[int], list[int] | None]]:
+        """Return the ids of each sentence, and the position of each word's first token; None: a token per word."""
         ...
 
     def tokenize(self, text: str | Sequence[str]) -> list[str]:
@@ -49,16 +49,20 @@ class Tokenizer(Protocol):
 class PairTokenizer(Tokenizer, Protocol):
     """A tokenizer that also encodes two texts as one input."""
 
-    def encode_pair(self, first: str, second: str, max_length: int) -> tuple[dict[str, list[int]], bool]:
-        """Return ``input_ids`` and further inputs by name, at most `max_length` each, and whether texts were cut."""
+    def encode_pairs(
+        self, pairs: Sequence[tuple[str, str]], max_length: int
+    ) -> tuple[dict[str, list[list[int]]], list[bool]]:
+        """Return ``input_ids`` and further inputs of each pair, at most `max_length`, and whether texts were cut."""
         ...
 
 
 class WindowTokenizer(Tokenizer, Protocol):
-    """A tokenizer that also encodes a question with the parts of a long context."""
+    """A tokenizer that also encodes questions with the parts of long contexts."""
 
-    def encode_windows(self, question: str, context: str, max_length: int, stride: int) -> tuple[list[Window], bool]:
-        """Return the windows of a context, of at most `max_length` tokens, and whether the question was cut.
+    def encode_windows(
+        self, questions: Sequence[str], contexts: Sequence[str], max_length: int, stride: int
+    ) -> Iterable[tuple[list[Window], bool]]:
+        """Yield the windows of each context, of at most `max_length` tokens, and whether its question was cut.
 
         Neighboring windows share `stride` tokens of the context, for which a long question loses its last tokens.
         """
@@ -79,24 +83,31 @@ class WordTokenizer(Tokenizer):
         """Return the form of a word that the vocabulary holds."""
         return word.lower() if self.lowercase else word
 
-    def encode(self, text: str) -> list[int]:
-        return self.encode_words(split_words(text))[0] or [UNKNOWN]
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        return [self._ids(split_words(text)) or [UNKNOWN] for text in texts]
 
-    def encode_words(self, words: Sequence[str]) -> tuple[list[int], None]:
-        return [self.vocabulary.get(self.normalize(word), UNKNOWN) for word in words], None
+    def encode_words(self, sentences: Sequence[Sequence[str]]) -> list[tuple[list[int], list[int] | None]]:
+        return [(self._ids(words), None) for words in sentences]
 
-    def encode_windows(self, question: str, context: str, max_length: int, stride: int) -> tuple[list[Window], bool]:
+    def _ids(self, words: Iterable[str]) -> list[int]:
+        return [self.vocabulary.get(self.normalize(word), UNKNOWN) for word in words]
+
+    def encode_windows(
+        self, questions: Sequence[str], contexts: Sequence[str], max_length: int, stride: int
+    ) -> Iterable[tuple[list[Window], bool]]:
         """See `WindowTokenizer`; the id of an unknown word separates the question from the context."""
-        asked, words = self.encode(question), list(WORD.finditer(context))
         limit = max(0, max_length - stride - 2)
-        start = [*asked[:limit], self.unknown]
-        room = max_length - len(start)
+        for asked, context in zip(self.encode(questions), contexts, strict=True):
+            yield self._windows([*asked[:limit], self.unknown], context, max_length, stride), len(asked) > limit
+
+    def _windows(self, start: list[int], context: str, max_length: int, stride: int) -> list[Window]:
+        words, room = list(WORD.finditer(context)), max_length - len(start)
         windows: list[Window] = []
         for first in range(0, max(1, len(words) - stride), room - stride):
             some = words[first : first + room]
-            ids = self.encode_words([word.group() for word in some])[0]
+            ids = self._ids(word.group() for word in some)
             windows.append(({"input_ids": start + ids}, [*[None] * len(start), *(word.span() for word in some)]))
-        return windows, len(asked) > limit
+        return windows
 
     def tokenize(self, text: str | Sequence[str]) -> list[str]:
         return [self.normalize(word) for word in (split_words(text) if isinstance(text, str) else text)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,9 +16,11 @@ from dropbench.harness.trials.metric import Metric
 from dropbench.harness.trials.task import Split
 from dropbench.tasks.classifier import ACCURACY, Classifier
 from dropbench.tasks.data.read import Data
-from dropbench.tasks.text.base import TextTask
+from dropbench.tasks.text.base import TextTask, as_tensors
 from dropbench.tasks.text.features import WordFeatures, mask_features, pad_features
 from dropbench.tasks.text.tokenizer import PairTokenizer, WordTokenizer, split_words
+
+T = TypeVar("T")
 
 
 class WholeTextTask(TextTask):
@@ -78,9 +80,9 @@ class WholeTextTask(TextTask):
         if self.pairs and self.joins_pairs():
             self.join_pairs(split, pairs)
         else:
-            encoded = [list(map(self.tokenizer.encode, some)) for some in texts]
+            encoded = [self.tokenizer.encode(some) for some in texts]
             self.note_truncated(split, "texts", [len(ids) > self.recipe.max_length for ids in chain(*encoded)])
-            self.tokens[split] = [tuple(map(self.truncate, some)) for some in zip(*encoded, strict=True)]
+            self.tokens[split] = list(zip(*map(self.truncate, encoded), strict=True))
             if self.recipe.features:
                 self.features[split] = list(zip(*(map(self.text_features, some) for some in texts), strict=True))
         self.lengths[split] = [max(map(len, sample)) for sample in self.tokens[split]]
@@ -97,13 +99,14 @@ class WholeTextTask(TextTask):
 
     def join_pairs(self, split: str, samples: Iterable[Sequence[tuple[Any, ...]]]) -> None:
         """Encode each pair of the samples as one input, with the further inputs of the model as features."""
-        tokenizer, max_length = cast(PairTokenizer, self.tokenizer), self.recipe.max_length
-        encoded = [[tokenizer.encode_pair(first, second, max_length) for first, second in sample] for sample in samples]
-        self.note_truncated(split, "pairs", [shortened for sample in encoded for _, shortened in sample])
-        inputs = [[{name: torch.tensor(ids) for name, ids in pair.items()} for pair, _ in sample] for sample in encoded]
-        self.tokens[split] = [tuple(pair.pop("input_ids") for pair in sample) for sample in inputs]
-        if any(map(any, inputs)):
-            self.features[split] = [*map(tuple, inputs)]
+        pairs, size = list(chain.from_iterable(samples)), len(self.labels[split])
+        encoded, truncated = cast(PairTokenizer, self.tokenizer).encode_pairs(pairs, self.recipe.max_length)
+        self.note_truncated(split, "pairs", truncated)
+        inputs = {name: as_tensors(rows) for name, rows in encoded.items()}
+        self.tokens[split] = by_sample(inputs.pop("input_ids"), size)
+        if inputs:
+            features = [dict(zip(inputs, row, strict=True)) for row in zip(*inputs.values(), strict=True)]
+            self.features[split] = by_sample(features, size)
 
     def text_features(self, text: str) -> dict[str, Tensor]:
         """Return the ids of the features of the words of a text, at least one and at most `max_length`."""
@@ -185,6 +188,11 @@ class LabeledTextTask(WholeTextTask, Classifier):
 
     def target_text(self, target: int) -> str:
         return self.classes[target]
+
+
+def by_sample(rows: Sequence[T], size: int) -> list[tuple[T, ...]]:
+    """Return the rows of each of `size` samples, which have the same number of rows."""
+    return list(zip(*[iter(rows)] * (len(rows) // size), strict=True))
 
 
 def by_text(ids: Tensor, texts: int) -> Tensor:

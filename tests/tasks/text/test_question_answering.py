@@ -29,15 +29,14 @@ def make(**overrides: Any) -> QuestionAnswering:
 def test_windows_of_words_overlap_and_have_all_words() -> None:
     context = "a b c d e f g h i j k l"
     tokenizer = WordTokenizer([context.split()], 1, lowercase=True)
-    windows, cut = tokenizer.encode_windows("a b", context, 9, 2)
+    (windows, cut), (more_windows, more_cut) = tokenizer.encode_windows(["a b", context], [context] * 2, 9, 2)
     assert not cut
     words = [[context[slice(*span)] for span in spans if span] for _, spans in windows]
     assert words == [list("abcdef"), list("efghij"), list("ijkl")]
     assert windows[0][0]["input_ids"][:4] == [2, 3, tokenizer.unknown, 2]
-    windows, cut = tokenizer.encode_windows(context, context, 9, 2)
-    assert cut
-    assert all(len(inputs["input_ids"]) <= 9 for inputs, _ in windows)
-    assert {span for _, spans in windows for span in spans if span} == {(2 * n, 2 * n + 1) for n in range(12)}
+    assert more_cut
+    assert all(len(inputs["input_ids"]) <= 9 for inputs, _ in more_windows)
+    assert {span for _, spans in more_windows for span in spans if span} == {(2 * n, 2 * n + 1) for n in range(12)}
 
 
 @pytest.mark.parametrize(

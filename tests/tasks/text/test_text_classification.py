@@ -30,8 +30,7 @@ def test_the_vocabulary_is_the_words_of_train(task: TextClassification) -> None:
     assert train <= {*ids, UNKNOWN}
     assert PADDING not in train
     assert min(ids) == UNKNOWN + 1
-    assert task.tokenizer.encode("unheardof") == [UNKNOWN]
-    assert task.tokenizer.encode("  ") == [UNKNOWN]
+    assert task.tokenizer.encode(["unheardof", "  "]) == [[UNKNOWN], [UNKNOWN]]
 
 
 def test_texts_are_truncated_and_padded(task: TextClassification) -> None:
