@@ -28,6 +28,7 @@ from dropbench.harness.models.adapter import (
 from dropbench.harness.models.attention import attend, attend_logits
 from dropbench.harness.models.head_skipping import is_plain
 from dropbench.harness.regularizers.around import replaces_dropout
+from dropbench.harness.regularizers.auxiliary_loss import recomputing
 from dropbench.harness.regularizers.base import Site, SiteKind
 
 State = dict[str, dict[str, Tensor | None]]
@@ -61,7 +62,7 @@ class RegularizedFairseqAttention(MultiheadAttention):  # type: ignore[misc]
         undropped = self.site.regularizer is None or self.site.ratio == 0.0
         own_dropout: float = self.dropout_module.p
         as_it_came = undropped and has_no_hooks(self) and not (own_dropout and replaces_dropout(self.site))
-        if as_it_came and self.training and self.site.reach is not None:
+        if as_it_came and self.training and self.site.reach is not None and not recomputing():
             self.site.reach.note_call(self.site.name)
         if before_softmax or can_use_original_forward(self) or as_it_came:
             out: tuple[Tensor, Tensor | None] = super().forward(

@@ -23,6 +23,7 @@ from dropbench.harness.interception.layout import Layout
 from dropbench.harness.models.adapter import can_use_original_forward
 from dropbench.harness.models.attention import attend, attend_weights
 from dropbench.harness.regularizers.around import replaces_dropout
+from dropbench.harness.regularizers.auxiliary_loss import recomputing
 from dropbench.harness.regularizers.base import Site
 
 SOFTMAX = (F.softmax, torch.softmax, Tensor.softmax)
@@ -151,7 +152,7 @@ class Intercepted(nn.Module):
         sizes = () if given is None else tuple(given.shape[:2])
         with Interception(site, sizes, training=self.training, sinks=sinks):
             result = super().forward(*args, **kwargs)
-        if self.training and site.reach is not None and not torch.compiler.is_compiling():
+        if self.training and site.reach is not None and not torch.compiler.is_compiling() and not recomputing():
             site.reach.note_pass(site.name)
         return result
 

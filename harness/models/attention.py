@@ -9,6 +9,7 @@ from dropbench.harness.attention.call import Call, plain
 from dropbench.harness.attention.reference import sdpa
 from dropbench.harness.errors import InputError
 from dropbench.harness.regularizers.around import regularized_attention, replaces_dropout
+from dropbench.harness.regularizers.auxiliary_loss import recomputing
 from dropbench.harness.regularizers.base import Site
 from dropbench.harness.regularizers.output import output_module, regularized_heads
 
@@ -145,6 +146,8 @@ def attend_weights(logits: Tensor, mask: Tensor, site: Site, *, training: bool) 
 
 
 def _note_call(site: Site, *, training: bool) -> None:
-    """Count a call, for the warning of sites that have none."""
-    if site.reach is not None and (training or site.reach.in_evaluation) and not torch.compiler.is_compiling():
+    """Count a call, for the warning of sites that have none, unless activation checkpointing repeats it."""
+    if site.reach is None or torch.compiler.is_compiling() or recomputing():
+        return
+    if training or site.reach.in_evaluation:
         site.reach.note_call(site.name)

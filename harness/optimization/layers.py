@@ -35,7 +35,8 @@ def head_parameters(model: nn.Module) -> frozenset[str]:
             classifier = any_module.get_classifier()
             parts = classifier if isinstance(classifier, tuple | list) else (classifier,)
             auxiliary = getattr(module, "aux_head", None)  # of VOLO's tokens
-            return inside(*(part for part in (*parts, auxiliary) if isinstance(part, nn.Module)))
+            if head := inside(*(part for part in (*parts, auxiliary) if isinstance(part, nn.Module))):
+                return head
         prefix = getattr(module, "base_model_prefix", None)
         if isinstance(prefix, str) and isinstance(base := getattr(module, prefix, None), nn.Module):
             return inside(module) - inside(base)

@@ -29,7 +29,7 @@ app = typer.Typer(add_completion=False)
         "submit preset=paper --executor slurm --profile a100 --parallel 16",
     ),
 )
-@with_run_options("task", "weights", "sweep", "search")
+@with_run_options("task", "sweep", "search")
 def submit(
     words: Annotated[
         list[str] | None,
@@ -136,7 +136,8 @@ def _suites_to_enqueue(words: list[str], options: RunOptions) -> list[str]:
         raise InputError(f"{other}: a SUITE is enqueued and submitted whole: write suite={suites[0]} as a filter")
     if not suites:
         given: dict[str, Any] = {"seeds": options.seeds, "model": options.model, "regularizer": options.regularizer}
-        given |= {"preset": options.preset, "set": options.overrides}
+        given |= {"preset": options.preset, "set": options.overrides, "weights": options.weights}
+        given["keep-weights"] = options.keep_weights
         if option := next(filter(given.get, given), None):
             raise InputError(f"--{option}: expected a SUITE to enqueue; or a filter of what is queued")
         if name := next((item for item in options.data or () if "=" not in item), None):

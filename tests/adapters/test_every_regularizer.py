@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from dropbench import REGULARIZERS, InputError, training_loss, unregularize
+from dropbench import REGULARIZERS, InputError, regularize, training_loss, unregularize
 from dropbench.harness.memory import checkpoint_activations
 from dropbench.harness.models.regularize import OBJECTIVE, bind
+from dropbench.harness.models.sites import sites
 from dropbench.harness.regularizers import BASELINES
 from dropbench.harness.regularizers.spec import build_regularizer, fields, strengths
 from dropbench.harness.training.regularization import layers_of
@@ -192,3 +193,12 @@ def test_activation_checkpointing_changes_no_gradient(name: str) -> None:
         results.append(steps)
     for plain, own in zip(*results, strict=True):
         torch.testing.assert_close(own, plain)
+
+
+def test_layers_that_run_again_count_as_one_pass() -> None:
+    model = regularize(FAMILIES["text-transformer"].model(), "dropkey", quiet=True).train()
+    checkpoint_activations(layers_of(model))
+    loss_of(model, FAMILIES["text-transformer"], 0).backward()
+    attending = [site for site in sites(model) if site.reach is not None]
+    assert attending
+    assert all(site.reach.calls[site.name] == 1 for site in attending if site.reach is not None)

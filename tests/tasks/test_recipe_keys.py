@@ -153,7 +153,7 @@ REFUSED: list[tuple[tuple[str, str, str], dict[str, Any], str]] = [
     (TREC, {"lr_schedule": "cosine_with_min_lr"}, "recipe: lr_options with lr_schedule=cosine_with_min_lr: "),
     (TREC, {"freeze": "encodr"}, "unknown part of a parameter's name 'encodr': did you mean encoder?"),
     (TREC, {"freeze": "*"}, r"freeze=\*: nothing is left to train"),
-    (TREC, {"lora.r": 2}, "unknown end of the name of a linear map in lora.targets '': known: "),
+    (TREC, {"lora.r": 2}, "recipe: lora: peft knows no targets for this model: set lora.targets, of "),
     (TREC, {"lora.targets": "qkvs"}, "in lora.targets 'qkvs': did you mean qkv"),
     (TREC, {"lora.rank": 2}, "unknown recipe key at lora 'rank'"),
     (("image-classification", "digits", "vit-digits"), {"optimizer": "lionn"}, "unknown optimizer 'lionn'"),

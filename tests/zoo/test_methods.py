@@ -25,15 +25,22 @@ TYPES = (
 )  # fmt: skip
 HEADLESS = {"efficientvit_m0", "haloregnetz_b", "iformer_t", "shvit_s1"}
 """Models of which drophead is refused: they have a single head, or heads that their attention does not show."""
-FAST = {"cpubone_nano", "pvt_v2_b0", "test_coatnet", "test_vit_relpos"}
+SLOW = {"detr", "hubert", "longformer", "longt5", "pvt", "wavlm", *TIMM} - {
+    "cpubone_nano", "pvt_v2_b0", "test_coatnet", "test_vit_relpos"
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in FAST)) for name in TIMM])
+def each_of(names: tuple[str, ...]) -> pytest.MarkDecorator:
+    marked = [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in names]
+    return pytest.mark.parametrize("name", marked)
+
+
+@each_of(TIMM)
 def test_a_model_of_timm(name: str) -> None:
     assert_hold(name, *timm_models.build(name))
 
 
-@pytest.mark.parametrize("name", TYPES)
+@each_of(TYPES)
 def test_a_type_of_transformers(name: str) -> None:
     assert_hold(name, *transformers_models.build(name))
 

@@ -63,7 +63,7 @@ def test_a_double_dash_alone_prints_the_help(capsys: pytest.CaptureFixture[str])
     ("arguments", "message"),
     [
         (["rnu"], "unknown command 'rnu': did you mean run?"),
-        (["list", "modles"], "'modles' is not one of 'tasks', 'models'"),
+        (["list", "modles"], "'modles' is not one of 'tasks', 'recipe', 'models'"),
         (["list", "models", "--jsn"], "No such option: --jsn"),
         (["list"], "Missing argument"),
         (["list", "sites", "vit-digit"], "unknown model 'vit-digit': did you mean vit-digits"),
@@ -109,6 +109,8 @@ def test_a_double_dash_alone_prints_the_help(capsys: pytest.CaptureFixture[str])
         (["status", "--watch", "--usage", "user"], "--usage: expected no --watch"),
         (["gc", "--older-than", "1e300"], "--older-than"),
         (["submit", "--preset", "paper"], "--preset: expected a SUITE to enqueue"),
+        (["submit", "--weights", "hf:a/b"], "--weights: expected a SUITE to enqueue"),
+        (["submit", "--keep-weights"], "--keep-weights: expected a SUITE to enqueue"),
         (["submit", "--data", "trec"], "--data trec: expected NAME=PATH, or a SUITE to enqueue"),
         (["submit", "quickstart", "ratio=0.3"], "write suite=quickstart as a filter"),
         (["compare", "none"], "expected two sides, OLD and NEW, or --rank, not 1"),

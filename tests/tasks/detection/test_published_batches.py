@@ -50,7 +50,9 @@ PUBLISHED = ((1_281_167, 8, 64), (1_281_167, 8, 128), (1_281_167, 32, 128), (118
 def sampled(images: int, ranks: int, per_rank: int, epoch: int) -> list[list[int]]:
     """Return the micro-batches of an epoch in the sources, those of all GPUs in a step one after the other."""
     dataset = TensorDataset(torch.zeros(images))
-    samplers = [DistributedSampler(dataset, ranks, rank, seed=1) for rank in range(ranks)]
+    samplers: list[DistributedSampler[Any]] = [
+        DistributedSampler(dataset, ranks, rank, seed=1) for rank in range(ranks)
+    ]
     for sampler in samplers:
         sampler.set_epoch(epoch)
     steps = zip(*(BatchSampler(sampler, per_rank, drop_last=True) for sampler in samplers), strict=True)

@@ -72,7 +72,8 @@ def test_a_family_trains_and_is_scored_on_a_task(weights: Any, family: str, task
     assert sum(gradient.abs().sum() for gradient in gradients) > 0
     assert all(gradient.isfinite().all() for gradient in gradients)
     with torch.no_grad():
-        metrics = own.evaluate(model.eval(), "test", [own.batch("test", range(8)), own.batch("test", range(8, 20))])
+        batches = [own.batch("test", indices) for indices in own.evaluation_batches("test", 8)]
+        metrics = own.evaluate(model.eval(), "test", batches)
     assert own.selection_metric.name in metrics
     assert all(-100 <= value <= 100 for value in metrics.values())
 
