@@ -52,7 +52,7 @@ class Classifier(PresetTask):
         """Return the number of samples; with weights of the classes, the sum of those of the samples."""
         labels = batch[1]
         if self.loss_weights is None or labels.is_floating_point():
-            return len(labels)
+            return len(batch[0])
         return float(self.loss_weights.to(labels.device)[labels].sum())
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:

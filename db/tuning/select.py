@@ -131,8 +131,8 @@ def evaluate(
     ids = [id for candidate in candidates for id in candidate.trials]
     values: dict[str, float | None] = {}
     selection_metric: Metric | None = None
-    # The first of the task's metrics that was measured on dev also selects the weights of a run.
-    for metric in metrics:
+    # The first one that was measured on dev also selects the weights of a run.
+    for metric in (*filter(None, [cell.selected_by]), *metrics):
         name = str(MetricName("dev", metric.name))
         if metric.higher_is_better is not None and (values := final_values(store, ids, name)):
             selection_metric = metric

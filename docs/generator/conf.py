@@ -45,8 +45,8 @@ napoleon_use_ivar = True
 napoleon_custom_sections = [("Class attributes", "params_style")]
 
 CONTENTS = {
-    "Use": "docs/installation docs/tutorial docs/words docs/tasks docs/data docs/fine-tuning docs/reading-tables docs/results"
-    " docs/selection docs/predictions docs/analyses docs/python docs/api docs/cluster",
+    "Use": "docs/installation docs/tutorial docs/words docs/tasks docs/data docs/fine-tuning"
+    " docs/reading-tables docs/results docs/selection docs/predictions docs/analyses docs/python docs/api docs/cluster",
     "Extend": "docs/choose docs/generated/gallery docs/regularizers docs/your-regularizer docs/your-model"
     " docs/training-loops docs/generated/models docs/plug-ins docs/comparison",
     "Trust": "docs/generated/leaderboard docs/findings docs/parity docs/recipes"

@@ -67,6 +67,7 @@ class RequestedCell(Cell):
 
     Attributes:
         measured: its metric, with direction and unit.
+        selected_by: the metric that chooses among its candidates on dev, if it is that of the data; None: the task's.
         analysis: the analysis that measures the metric; None if the task does.
         candidates: those that are known; of a search, as far as it has come.
         chosen: the chosen candidate with the seeds of the cell, if its sweep has seeds of its own and has come so far.
@@ -76,6 +77,7 @@ class RequestedCell(Cell):
     """
 
     measured: Metric
+    selected_by: Metric | None = Field(default=None, exclude_if=lambda metric: metric is None)
     analysis: str | None = None
     candidates: tuple[RequestedCandidate, ...] = ()
     chosen: RequestedCandidate | None = Field(default=None, exclude_if=lambda chosen: chosen is None)

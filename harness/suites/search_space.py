@@ -163,10 +163,6 @@ class Sweep(FiniteModel):
             return len(first[1]) + sum(len(values) - (self.recipe.get(key) in values) for key, values in others)
         return self.search.candidates or math.prod(map(len, self.values.values()))
 
-    def trials(self, seeds: int) -> int:
-        """Return the number of trials of a cell with that many seeds."""
-        return self.size * len(self.seeds) + seeds if self.seeds else self.size * seeds
-
     @property
     def values(self) -> dict[str, Sequence[Scalar]]:
         """Return the values of each key; () for a continuous range."""

@@ -13,6 +13,7 @@ from dropbench.harness.errors import InputError, unknown_name
 from dropbench.harness.files import read_yaml
 from dropbench.harness.regularizers import REGULARIZERS
 from dropbench.harness.regularizers.spec import build_regularizer, parameters, parse_spec
+from dropbench.harness.suites.budget import budget_of
 from dropbench.harness.suites.cell import Cell, SuiteOptions
 from dropbench.harness.suites.schema import Axis, FigureSpec, Preset, Row, TrialFields
 from dropbench.harness.suites.search_space import Search, Space, Sweep, first_set, sweep_for, sweepable_keys
@@ -116,10 +117,7 @@ class Suite(FiniteModel, strict=True):
                 if sweep is not None and preset.tuning_seeds:
                     own = range(TUNING_SEED, TUNING_SEED + preset.tuning_seeds)
                     sweep = sweep.model_copy(update={"seeds": (*own,)})
-                trials += sweep.trials(len(seeds)) if sweep is not None else len(seeds)
-                if trials > MAX_TRIALS:
-                    raise InputError(f"{where}: more than {MAX_TRIALS:,} trials: request fewer seeds or candidates")
-                yield Cell(
+                cell = Cell(
                     suite=self.name,
                     row=row.label,
                     column=column.label,
@@ -130,6 +128,10 @@ class Suite(FiniteModel, strict=True):
                     seeds=seeds,
                     sweep=sweep,
                 )
+                trials += budget_of(cell).trials
+                if trials > MAX_TRIALS:
+                    raise InputError(f"{where}: more than {MAX_TRIALS:,} trials: request fewer seeds or candidates")
+                yield cell
         self._check_swept(rows, options, swept)
         for key, names in selected.items():
             for base_name, name in (names or {}).items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from dropbench.harness.analysis import analysis_of
@@ -57,7 +58,19 @@ def request_suite(suite: Suite, options: SuiteOptions, settings: Settings) -> Re
         InputError: the suite does not have what the options name, fields do not fit together, or data are missing.
     """
     cells = [(cell, _candidates(cell, settings)) for cell in list(suite.cells(options))]
-    return make_request(suite, options, cells)
+    swept = {(cell.request.task, cell.request.data) for cell, _ in cells if cell.sweep is not None}
+    return make_request(suite, options, cells, {pair: _own_metric(*pair, settings) for pair in swept})
+
+
+def _own_metric(task: str, data: str, settings: Settings) -> Metric | None:
+    """Return the metric of a data set that selects the weights instead of the task's first, if it has one."""
+    from dropbench.tasks.data.locate import locate
+
+    try:
+        names = locate(data, settings.data, settings.folders).dataset.metrics[:1]
+    except InputError:  # data that only the task of a plug-in knows, or whose absence the cell shows itself
+        return None
+    return next((metric for metric in spec_of(task).metrics if metric.name in names), None)
 
 
 def request_configuration(task: str | None, options: SuiteOptions, settings: Settings) -> Requested:
@@ -138,8 +151,16 @@ def _candidates(cell: Cell, settings: Settings) -> Candidates:
     return [(params, cell.candidate(params).trials(settings)) for params in points]
 
 
-def make_request(suite: Suite, options: SuiteOptions, cells: Sequence[tuple[Cell, Candidates]]) -> Requested:
-    """Return the request of some cells of a suite with their candidates; errors as in `request_suite`."""
+def make_request(
+    suite: Suite,
+    options: SuiteOptions,
+    cells: Sequence[tuple[Cell, Candidates]],
+    own_metrics: Mapping[tuple[str, str], Metric | None] = MappingProxyType({}),
+) -> Requested:
+    """Return the request of some cells of a suite with their candidates; errors as in `request_suite`.
+
+    `own_metrics`: by task and data, the metric of the data that selects the weights instead of the task's first.
+    """
     cells = list(_distinct(cells))
     trials = {trial.id: trial for _, candidates in cells for _, own in candidates for trial in own}
     if all(candidates for _, candidates in cells):
@@ -158,7 +179,12 @@ def make_request(suite: Suite, options: SuiteOptions, cells: Sequence[tuple[Cell
         columns=tuple(column.label for column in suite.columns),
         metrics={task: tuple(spec_of(task).metrics) for task in tasks},
         conditions=_conditions(suite, options, [cell for cell, _ in cells], trials.values()),
-        cells=tuple(_requested_cell(cell, own, recipes.get((cell.row, cell.column))) for cell, own in cells),
+        cells=tuple(
+            _requested_cell(cell, own, recipes.get((cell.row, cell.column))).model_copy(
+                update={"selected_by": own_metrics.get((cell.request.task, cell.request.data))}
+            )
+            for cell, own in cells
+        ),
     )
     return Requested(request, trials)
 

@@ -19,6 +19,7 @@ from dropbench.harness.trials.plugins import make_trials
 from dropbench.harness.trials.recipe import FILLED_IN
 from dropbench.harness.trials.task import TASKS, spec_of
 from dropbench.harness.trials.trial import Trial, TrialRequest
+from tests.adapters.vision.test_image_encoder import transformers_folder
 from tests.input_errors import one_line
 from tests.tasks.making import CPU, DETR, LANGUAGE_MODEL, METRO, SHORT, TEXTS, VOLO
 from tests.tasks.test_training import TRANSLATION
@@ -42,6 +43,11 @@ CASES: dict[str, tuple[tuple[str, str, str], dict[str, Any], dict[str, Any]]] = 
     "a rate that drops": (DIGITS, {**VIT, "lr_schedule": "step", "lr_drop": 2}, {}),
     "finetuning": (DIGITS, {**VIT, "finetune_epochs": 1}, {"regularizer": "dropkey", "align": "finetune"}),
     "t2t-vit": (("image-classification", "digits", "t2t-vit-digits"), {**VIT, "model.token_dim": 4}, {}),
+    "an encoder of images": (
+        ("image-classification", "cifar10-synthetic", "image-encoder"),
+        {**STEPS, "batch_size": 8, "image_size": 16},
+        {},
+    ),
     "volo": (
         ("image-classification", "cifar10-synthetic", "volo-cifar"),
         {**STEPS, **VOLO, "batch_size": 4, "token_labels": "image"},
@@ -97,12 +103,15 @@ def recorder(kind: type[Any], reads: set[str]) -> Callable[[Any, str], Any]:
 
 
 @pytest.fixture
-def make(request: pytest.FixtureRequest) -> Callable[[str], Trial]:
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], Trial]:
     """Case → its trial."""
 
     def made(case: str) -> Trial:
         (task, data, model), overrides, fields = CASES[case]
         weights = str(request.getfixturevalue("bert")) if model == "transformers-encoder" else None
+        if model == "image-encoder":
+            weights = str(tmp_path / "vit")
+            transformers_folder(tmp_path / "vit", "ViT")
         named = {"task": task, "data": data, "model": model, "weights": weights, **fields}
         return make_trials(TrialRequest(**named, overrides=overrides), [0], CPU)[0]
 

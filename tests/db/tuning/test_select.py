@@ -39,6 +39,16 @@ def test_the_best_on_dev_is_chosen_whatever_test_says(store: Store) -> None:
     assert again.chosen.params == {"ratio": 0.2}
 
 
+def test_the_metric_of_the_data_comes_before_the_first_of_the_task(store: Store) -> None:
+    loss = Metric("loss", higher_is_better=False)
+    swept = cell("ratio=0.1,0.2", seeds=1).model_copy(update={"selected_by": loss})
+    for fixed, accuracy, value in zip(grid_cells(swept), (90.0, 80.0), (2.0, 1.0), strict=True):
+        write(store, fixed.trials(HERE)[0], accuracy, value)
+    selection = select(swept, HERE, store)
+    assert selection.chosen is not None
+    assert (selection.metric, selection.chosen.params, selection.chosen.dev) == (loss, {"ratio": 0.2}, 1.0)
+
+
 @settings(max_examples=15)
 @given(
     st.lists(st.tuples(st.floats(0, 100), st.floats(0, 100)), min_size=1, max_size=5), st.randoms(use_true_random=False)

@@ -85,6 +85,7 @@ def test_staged_rows_tune_the_rate_before_the_strength_with_seeds_of_their_own()
         "hiddenkey": {"set.lr": rates, "dropkey.ratio": (0.05, 0.1, 0.2)},
     }
     assert {budget_of(cell) for cell in cells} == {Budget(5, 3, 2)}
+    assert budget_of(cells[0]).trials == 5 * 3 + 2
     (drop,) = [cell for cell in cells if cell.row == "drop"]
     assert drop.sweep is not None
     (default, *_) = drop.sweep.stage(1, drop.sweep.recipe)

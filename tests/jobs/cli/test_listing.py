@@ -92,7 +92,7 @@ def test_nothing_is_printed_at_exit(libraries: str) -> None:
     assert "translation" in done.stdout
 
 
-@pytest.mark.parametrize("kind", [kind for kind in get_args(Kind) if kind != "sites"])
+@pytest.mark.parametrize("kind", [kind for kind in get_args(Kind) if kind not in ("recipe", "sites")])
 @pytest.mark.parametrize("columns", [80, 60])
 def test_names_are_whole_in_every_list_on_a_terminal(
     kind: str, columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -117,6 +117,7 @@ def test_names_are_whole_in_other_lists(
         ["list", "data"],
         ["doctor"],
         ["list", "sites", "t2t-vit-digits"],
+        ["list", "recipe", "image-classification", "vit-digits"],
         ["data", "fetch", "trec"],
     ):
         with monkeypatch.context() as terminal:

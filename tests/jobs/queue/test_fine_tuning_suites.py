@@ -46,7 +46,10 @@ def test_the_first_stage_of_every_suite_is_queued(
         weights, overrides = tmp_path / "vit", IMAGE
         transformers_folder(weights, "ViT")
     request = requested(suite, weights, settings, **overrides)
-    assert {budget_of(cell) for cell in request.request.cells} == {Budget(5, 1, 3)}
+    cells = request.request.cells
+    assert {budget_of(cell) for cell in cells} == {Budget(5, 1, 3)}
+    own = {cell.selected_by and cell.selected_by.name for cell in cells}
+    assert own == {"matthews" if cells[0].request.data.startswith("cola") else None}
     searches = Searches(store, settings, request)
     searches.start()
     others = len(suite.rows) - 1
