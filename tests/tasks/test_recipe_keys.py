@@ -45,7 +45,7 @@ CASES: dict[str, tuple[tuple[str, str, str], dict[str, Any], dict[str, Any]]] = 
     "t2t-vit": (("image-classification", "digits", "t2t-vit-digits"), {**VIT, "model.token_dim": 4}, {}),
     "an encoder of images": (
         ("image-classification", "cifar10-synthetic", "image-encoder"),
-        {**STEPS, "batch_size": 8, "image_size": 16},
+        {**STEPS, "batch_size": 8, "image_size": 32},
         {},
     ),
     "volo": (
