@@ -55,10 +55,12 @@ def compare_budgets(budgets: Iterable[tuple[str, Budget]]) -> tuple[str, bool]:
 
 def budget_lines(cells: Iterable[Cell]) -> list[str]:
     """Return lines on the budgets of requested cells, with a warning if those of rows differ; none without a sweep."""
+    cells = list(cells)
     budgets = [(cell.row, budget_of(cell)) for cell in cells]
     if not any(budget.candidates > 1 for _, budget in budgets):
         return []
     line, equal = compare_budgets(budgets)
-    total = sum(budget.trials for _, budget in budgets)
+    # Columns that show several metrics of the same trials count once.
+    total = sum({(cell.row, cell.request.model_dump_json()): budget_of(cell).trials for cell in cells}.values())
     lines = [f"{line}; {count_of(total, 'trial')} in all"]
     return lines if equal else [*lines, "warning: unequal budgets favour the rows with more candidates"]

@@ -73,7 +73,9 @@ class Workplace:
         self, *arguments: str, program: Sequence[str] = ("-m", "dropbench.harness.cli.main"), **options: Any
     ) -> subprocess.Popen[str]:
         """Start the command line in a session of its own, as a terminal would."""
-        command = [sys.executable, "-W", "error", *program, *arguments]
+        # A signal may come between the opening of a folder by pathlib and its `with`.
+        warnings = ("-W", "error", "-W", "ignore:unclosed scandir iterator:ResourceWarning")
+        command = [sys.executable, *warnings, *program, *arguments]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL}
         return subprocess.Popen(
             command, cwd=self.folder, text=True, start_new_session=True, **{**pipes, "env": self.environment, **options}
