@@ -80,7 +80,10 @@ def _keep_weights(settings: Settings, request: Request, trials: Mapping[str, Tri
     """Mark the fine-tuned trials that an analysis of the request needs, and on demand those that compete in a cell."""
     runs, analyzed = Runs(settings.runs), set[str]()
     for cell in sorted(request.cells, key=lambda cell: cell.analysis is None):
-        own = [id for candidate in cell.candidates for id in candidate.trials]
+        # With seeds for tuning, the trials of the table are those of the chosen candidate, once it is known.
+        tuned_apart = cell.sweep is not None and cell.sweep.seeds
+        shown = filter(None, [cell.chosen]) if tuned_apart else cell.candidates
+        own = [id for candidate in shown for id in candidate.trials]
         for id in own if cell.analysis is not None or settings.keep_weights else ():
             if id in trials and trials[id].weights is not None and id not in analyzed:
                 keep_weights(runs, trials[id], () if cell.analysis is not None else own, cell.measured)

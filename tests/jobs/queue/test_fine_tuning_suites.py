@@ -59,7 +59,8 @@ def test_the_first_stage_of_every_suite_is_queued(
 
 @pytest.mark.slow
 def test_a_suite_runs_to_its_end(store: Store, folder: Path, tmp_path: Path) -> None:  # noqa: F811
-    suite, settings = load_suite("hiddenkey/glue"), Settings(runs=tmp_path / "runs", threads=1)
+    suite = load_suite("hiddenkey/glue")
+    settings = Settings(runs=tmp_path / "runs", threads=1, keep_weights=True)
     summary = run(store, settings, requested(suite, folder, settings, steps=2, **TEXT), Plan("debug"))
     assert {row.state for row in summary.rows.values()} == {"succeeded"}
     assert len(summary.rows) == len(suite.rows) * (5 + 3)
@@ -67,3 +68,7 @@ def test_a_suite_runs_to_its_end(store: Store, folder: Path, tmp_path: Path) -> 
     assert table is not None
     view = build_view(table, store, settings.runs)
     assert {(cell.n, len(cell.candidates), cell.chosen is None) for cell in view.cells.values()} == {(3, 5, False)}
+    kept = {file.parents[1].name for file in settings.runs.glob("*/checkpoint/weights-*.pt")}
+    shown = [{run.id for run in cell.seeds} for cell in view.cells.values()]
+    assert [len(kept & trials) for trials in shown] == [1] * len(suite.rows), "the best of each cell"
+    assert kept <= set().union(*shown), "and no candidate that is not shown"
