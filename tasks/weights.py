@@ -40,7 +40,8 @@ def weights_ref(text: str) -> WeightsRef:
     path = Path(weights_path(text))
     if not path.exists():
         raise InputError(
-            f"weights {path}: expected a file, a folder with config.json and model.safetensors, or hf:NAME"
+            f"weights {path}: expected a file that exists, a folder with config.json and model.safetensors, hf:NAME,"
+            " or timm:NAME"
         )
     files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
     return WeightsRef(path=str(path), digest=_digest_of(path, files))

@@ -204,7 +204,7 @@ def test_options_that_do_not_fit_the_weights_raise_an_error_of_one_line(
 
 
 def test_missing_and_unexpected_weights_raise_input_errors(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="expected a file, a folder with config"):
+    with pytest.raises(InputError, match="expected a file that exists, a folder with config"):
         make("text-classification", tmp_path / "nowhere")
     with pytest.raises(InputError, match=r"config\.json"):
         make("text-classification", tmp_path)
