@@ -67,7 +67,7 @@ class RequestedCell(Cell):
 
     Attributes:
         measured: its metric, with direction and unit.
-        selected_by: the metric that chooses among its candidates on dev, if it is that of the data; None: the task's.
+        selected_by: the metric of its data that selects on dev, weights and candidates; None: that of the task.
         analysis: the analysis that measures the metric; None if the task does.
         candidates: those that are known; of a search, as far as it has come.
         chosen: the chosen candidate with the seeds of the cell, if its sweep has seeds of its own and has come so far.

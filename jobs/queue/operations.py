@@ -86,7 +86,8 @@ def _keep_weights(settings: Settings, request: Request, trials: Mapping[str, Tri
         own = [id for candidate in shown for id in candidate.trials]
         for id in own if cell.analysis is not None or settings.keep_weights else ():
             if id in trials and trials[id].weights is not None and id not in analyzed:
-                keep_weights(runs, trials[id], () if cell.analysis is not None else own, cell.measured)
+                rivals = () if cell.analysis is not None else own
+                keep_weights(runs, trials[id], rivals, cell.selected_by or cell.measured)
         analyzed.update(own if cell.analysis is not None else ())
 
 

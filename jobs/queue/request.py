@@ -58,8 +58,8 @@ def request_suite(suite: Suite, options: SuiteOptions, settings: Settings) -> Re
         InputError: the suite does not have what the options name, fields do not fit together, or data are missing.
     """
     cells = [(cell, _candidates(cell, settings)) for cell in list(suite.cells(options))]
-    swept = {(cell.request.task, cell.request.data) for cell, _ in cells if cell.sweep is not None}
-    return make_request(suite, options, cells, {pair: _own_metric(*pair, settings) for pair in swept})
+    pairs = {(cell.request.task, cell.request.data) for cell, _ in cells}
+    return make_request(suite, options, cells, {pair: _own_metric(*pair, settings) for pair in pairs})
 
 
 def _own_metric(task: str, data: str, settings: Settings) -> Metric | None:
@@ -109,7 +109,11 @@ def request_configuration(task: str | None, options: SuiteOptions, settings: Set
         rows=(row,),
         columns=(column,),
         metrics={request.task: metrics},
-        cells=(_requested_cell(cell, [({}, trials)], None),),
+        cells=(
+            _requested_cell(cell, [({}, trials)], None).model_copy(
+                update={"selected_by": _own_metric(request.task, request.data, settings)}
+            ),
+        ),
     )
     return Requested(made, {trial.id: trial for trial in trials})
 

@@ -37,13 +37,13 @@ class StochasticDepth(PlainAttention):
 class HiddenCut(PlainAttention):
     """Sets a span of tokens to 0 after the feed-forward network, in each sample (Chen et al. 2021).
 
-    The span has the share `ratio` of all tokens, and starts at random. `unit=element` drops each number independently
-    instead, as HiddenKey does (Wang et al. 2024). Nothing is rescaled.
+    The span has the share `ratio` of all tokens, and starts at random. Nothing is rescaled. `unit=element` drops each
+    number independently instead, and divides the others by 1 − p, as HiddenKey does (Wang et al. 2024, Section 3.1).
     """
 
     sites: ClassVar[frozenset[SiteKind]] = frozenset({"feed-forward"})
     stage: ClassVar[Stage] = "output"
-    result_version: ClassVar[int] = 2
+    result_version: ClassVar[int] = 3
 
     ratio: float = RATIO
     unit: Literal["span", "element"] = Field(default="span", description="one span of tokens, or independent elements")
@@ -56,7 +56,8 @@ class HiddenCut(PlainAttention):
         import torch
 
         if self.unit == "element":
-            return x.masked_fill(torch.rand(x.shape, device=x.device) < site.ratio, 0.0)
+            kept = torch.rand(x.shape, device=x.device) >= site.ratio
+            return x * (kept.to(x.dtype) * (1.0 / (1.0 - site.ratio)))
         batch = x.shape[site.batch_axis]
         length = math.prod(x.shape[:-1][: site.batch_axis] + x.shape[:-1][site.batch_axis + 1 :])
         drop_mask = _spans(torch.rand(batch, device=x.device), length, site.ratio)

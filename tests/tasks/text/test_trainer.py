@@ -122,7 +122,8 @@ def test_losses_and_metrics_are_those_of_the_trainer(
         metrics = own.evaluate(own.build_model().eval(), "test", batches)
         outputs = [plain(**arguments(own.batch("test", [index]))) for index in range(own.size("test"))]
     expected = answered(own, outputs) if isinstance(own, QuestionAnswering) else labeled(own, outputs)
-    assert metrics == pytest.approx(expected, rel=1e-4)  # padded batches and single samples are rounded differently
+    # Padded batches and single samples are rounded differently, which changes no class but correlations.
+    assert metrics == pytest.approx(expected, rel=1e-4 if task == "text-regression" else 1e-5)
 
 
 def labeled(task: Any, outputs: list[Any]) -> dict[str, float]:

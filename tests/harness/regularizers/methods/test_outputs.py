@@ -48,7 +48,7 @@ def reference(name: str, x: Tensor) -> Tensor:
     elif name == "hiddencut-element":
         draws = torch.rand(BATCH, TOKENS, WIDTH)
         for b, t, c in product(range(BATCH), range(TOKENS), range(WIDTH)):
-            factors[b, t, c] = 0.0 if draws[b, t, c] < RATIO else 1.0
+            factors[b, t, c] = 0.0 if draws[b, t, c] < RATIO else 1 / (1 - RATIO)
     elif name == "dropdim":
         draws = torch.rand(BATCH, WIDTH)
         for b in range(BATCH):
