@@ -138,8 +138,9 @@ class PresetTask(Task):
         fingerprint = source.fingerprint(trust_cache=settings.trust_cache)
         if "seed_splits" in draft.recipe and not has_seeded_split(source, fingerprint):
             raise InputError(f"seed_splits: no split of '{source.name}' is made by a seed: remove seed_splits")
+        folder = settings.folders.get(request.data)
         files = {
-            "data": DataRef(name=request.data, fingerprint=fingerprint),
+            "data": DataRef(name=request.data, fingerprint=fingerprint, path=folder and str(folder.absolute())),
             "weights": weights_ref(draft.weights.path) if draft.weights is not None else None,
             "recipe": {**draft.recipe, **cls.check_files(draft.recipe, source, settings)},
         }

@@ -26,7 +26,8 @@ NAMES: dict[Any, str] = {bool: "true or false", int: "integer", float: "number",
 def recipe_keys(task: str, model: str = "") -> list[dict[str, Any]]:
     """Return the keys of a task's recipes: `key`, `type`, `default` by preset, `unit` and `meaning`.
 
-    With a model, the defaults are those of its recipes, and its own options follow.
+    With a model, the defaults are those of its recipes, keys that it always refuses are left out, and its own options
+    follow.
 
     Raises:
         InputError: a name is unknown, or the task has no presets.
@@ -37,13 +38,17 @@ def recipe_keys(task: str, model: str = "") -> list[dict[str, Any]]:
     recipes = kind.recipes or read_recipes(kind.kind)
     own = recipes.get("models", {}).get(MODELS.entry(model).name, {}) if model else {}
     layers = {preset: [keys, own.get(preset, {})] for preset, keys in recipes["presets"].items()}
-    complete = {preset: complete_recipe(kind.recipe_type, each).model_dump() for preset, each in layers.items()}
+    typed = {preset: complete_recipe(kind.recipe_type, each) for preset, each in layers.items()}
+    complete = {preset: recipe.model_dump() for preset, recipe in typed.items()}
     rows = [_row(key, field, complete) for key, field in _fields(kind.recipe_type)]
-    if model:
-        options: Any = MODELS.get(model, "options") if "options" in MODELS.entry(model).facts else BaseModel
-        given = {preset: recipe["model"] for preset, recipe in complete.items()}
-        rows += [_row(f"model.{key}", field, given) for key, field in options.model_fields.items()]
-    return rows
+    if not model:
+        return rows
+    facts = MODELS.entry(model).facts
+    options: Any = MODELS.get(model, "options") if "options" in facts else BaseModel
+    given = {preset: recipe["model"] for preset, recipe in complete.items()}
+    rows += [_row(f"model.{key}", field, given) for key, field in options.model_fields.items()]
+    refused = set.intersection(*(recipe.refused_by(facts) for recipe in typed.values()))
+    return [row for row in rows if row["key"] not in refused]
 
 
 def _fields(kind: type[BaseModel]) -> Iterator[tuple[str, FieldInfo]]:

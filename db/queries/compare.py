@@ -196,7 +196,7 @@ def _flatten(config: Mapping[str, Any], prefix: Key = ()) -> Iterator[tuple[Key,
     for name, value in config.items():
         if isinstance(value, dict):
             yield from _flatten(value, (*prefix, name))
-        else:
+        elif (*prefix, name) != ("data", "path"):  # no part of what determines a number
             yield (*prefix, name), repr(value)
 
 

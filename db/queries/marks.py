@@ -70,12 +70,12 @@ def _subsets(notes: Iterable[object]) -> tuple[str, ...]:
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Return a configuration as texts by dotted key."""
+    """Return a configuration as texts by dotted key, without the folder of its data."""
     texts: dict[str, str] = {}
     for key, value in config.items():
         if isinstance(value, dict) and value:
             texts |= flatten(value, f"{prefix}{key}.")
-        elif value not in (None, {}):
+        elif value not in (None, {}) and (prefix, key) != ("data.", "path"):
             texts[f"{prefix}{key}"] = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return texts
 

@@ -51,11 +51,16 @@ def load_trial(config: dict[str, Any], seed: int, weights: str | None) -> Trial:
     return Trial.model_validate({**config, "seed": seed})
 
 
-def add_configs(connection: Connection, trials: Iterable[Trial]) -> None:
-    """Insert the configurations of `trials` that do not exist yet."""
+def add_configs(connection: Connection, trials: Iterable[Trial], *, move_data: bool = False) -> None:
+    """Insert the configurations of `trials` that do not exist yet; with `move_data`, let others have their folders."""
     by_id = {trial.config_id: trial for trial in trials}
-    existing = set(connection.scalars(select(Configs.c.id).where(in_list(connection, Configs.c.id, by_id))))
+    folder = Configs.c.config[("data", "path")].as_string()
+    folders = select(Configs.c.id, folder).where(in_list(connection, Configs.c.id, by_id))
+    existing: dict[str, str | None] = dict(connection.execute(folders).all())
     insert_rows(connection, Configs, [config_row(trial) for id, trial in by_id.items() if id not in existing])
+    for id in (id for id in existing if move_data and existing[id] != by_id[id].data.path):
+        config = config_row(by_id[id])["config"]
+        connection.execute(update(Configs).where(Configs.c.id == id).values(config=config))
 
 
 def add_trials(connection: Connection, trials: Iterable[Trial]) -> None:

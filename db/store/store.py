@@ -274,7 +274,7 @@ def _enqueue(
     query = select(*Trials.c["id", "state", "weights"]).where(in_list(connection, Trials.c.id, trials))
     existing = {id: (state, weights) for id, state, weights in connection.execute(query)}
     new = [trial for id, trial in trials.items() if id not in existing]
-    add_configs(connection, trials.values())
+    add_configs(connection, trials.values(), move_data=True)
     add_trials(connection, new)
     unqueued = [id for id, (state, _) in existing.items() if state in ("cancelled", "skipped")]
     if unqueued:

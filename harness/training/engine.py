@@ -111,8 +111,8 @@ def evaluate_selected(trainer: Trainer) -> dict[str, Any]:
     metrics = {str(MetricName(split, name)): value for split in splits for name, value in splits[split].items()}
     metrics["train/loss"] = state.train_loss
     trainer.event("end", step=state.step, metrics=metrics)
-    notes, selected = list(task.notes), state.selected_step()
-    return {"format": 1, "metrics": metrics, "notes": notes, "selected_step": selected, "steps": state.step}
+    selected = {"selected_by": task.selection_metric.name, "selected_step": state.selected_step()}
+    return {"format": 1, "metrics": metrics, "notes": list(task.notes), **selected, "steps": state.step}
 
 
 def note_code(trainer: Trainer) -> None:

@@ -172,6 +172,10 @@ class Recipe(FiniteModel):
             **({} if self.warmup else {"warmup_lr": "not read without warmup"}),
         }
 
+    def refused_by(self, model: Mapping[str, Any]) -> set[str]:
+        """Return the keys that a model does not read whatever the other keys are; `model` as for `unread`."""
+        return {key for key, reason in self.unread(model).items() if self.unread({}).get(key) != reason}
+
 
 def default_preset(presets: Iterable[str]) -> str:
     """Return the preset of commands that name none: mini, or else the first."""

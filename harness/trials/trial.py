@@ -39,10 +39,14 @@ OtherVersion = Annotated[int, Field(ge=0, lt=2**31), AfterValidator(_not_one)]
 
 
 class DataRef(StrictModel):
-    """A data set by name, and a fingerprint of its files, so that different data are never mixed."""
+    """A data set by name, and a fingerprint of its files, so that different data are never mixed.
+
+    The path is the folder of ``--data NAME=PATH``, None for the default one. It is not part of the trial's identity.
+    """
 
     name: str
     fingerprint: str
+    path: str | None = Field(default=None, exclude_if=lambda path: path is None)
 
 
 class WeightsRef(StrictModel):
@@ -81,7 +85,7 @@ class Trial(FiniteModel):
 
     def config(self) -> dict[str, Any]:
         """Return everything that identifies the trial except its seed."""
-        config = self._to_dict(exclude={"seed"})
+        config = self._to_dict(exclude={"seed": True, "data": {"path"}})
         if config["weights"]:
             del config["weights"]["path"]
         return config

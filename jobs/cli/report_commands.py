@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from dropbench.db.report.view.requests import SuiteTable
     from dropbench.db.report.view.view import View
     from dropbench.db.store.store import Store
+    from dropbench.tasks.floors.floor import Floor
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -126,20 +127,20 @@ def _freeze(table: SuiteTable, store: Store, file: Path) -> None:
 
 
 def _with_floors(view: View, cells: Iterable[CellTrials], store: Store, settings: Settings) -> View:
-    """Return the view with the floors of each data set and metric of its cells, for each of their initial weights."""
+    """Return the view with the floors of its cells by data set and metric: those of all initial weights and sizes."""
     from dropbench.tasks.floors.floors import floors
 
+    measured = [(cell, id) for cell in cells if cell.cell.analysis is None for id in cell.ids[:1]]
+    trials = store.trials([id for _, id in measured])
+    computed: dict[tuple[Any, ...], list[Floor]] = {}
     found: dict[tuple[str, str], dict[str, float]] = {}
-    computed: set[tuple[str, str, str | None]] = set()
-    for cell in cells:
-        data, metric, weights = cell.cell.request.data, cell.cell.metric, cell.cell.request.weights
-        if (data, metric, weights) not in computed and (trials := store.trials(cell.ids[:1])):
-            own = floors(trials[cell.ids[0]], settings)
-            found.setdefault((data, metric), {}).update(
-                {each.name: each.value for each in own if each.metric == metric}
-            )
-            computed.add((data, metric, weights))
-    return dataclasses.replace(view, floors={key: values for key, values in found.items() if values})
+    for cell, trial in ((cell, trials[id]) for cell, id in measured if id in trials):
+        key = trial.data, trial.weights, trial.recipe.get("image_size")
+        if key not in computed:
+            computed[key] = floors(trial, settings)
+        values = found.setdefault((cell.cell.request.data, cell.cell.metric), {})
+        values.update({each.name: each.value for each in computed[key] if each.metric == cell.cell.metric})
+    return dataclasses.replace(view, floors=found)
 
 
 @app.command(epilog=examples("dashboard", "dashboard --port 0"))

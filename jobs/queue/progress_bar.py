@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from dropbench.db.store.store import TrialRow
-from dropbench.harness.errors import InputError, count_of
+from dropbench.harness.errors import count_of
 from dropbench.harness.regularizers.spec import spec_label
-from dropbench.harness.trials.task import spec_of
 from dropbench.harness.trials.trial import FINAL_STATES, Trial
 from dropbench.jobs.queue.status import TrainProgress, train_progress
 
@@ -110,14 +109,14 @@ class ProgressBar:
         return f"{line}: {row.reason}" if row.reason else line
 
     def _test_score(self, id: str) -> str:
-        """Return the first metric of the task on the test set; "" if it is not known."""
+        """Return the metric that selected the weights, on the test set, or another one; "" if there is none."""
         try:
-            metrics = json.loads((self.runs / id / "result.json").read_bytes())["metrics"]
-            names = [name for name in metrics if name.startswith("test/")]
-            first = f"test/{spec_of(self.trials[id].task).metrics[0].name}"
-            name = first if first in names else names[0]
+            result = json.loads((self.runs / id / "result.json").read_bytes())
+            metrics = {name: value for name, value in result["metrics"].items() if name.startswith("test/")}
+            name = f"test/{result['selected_by']}"
+            name = name if name in metrics else next(iter(metrics))
             return f"{name} {metrics[name]:.2f}"
-        except (OSError, ValueError, LookupError, InputError):
+        except (OSError, ValueError, LookupError, TypeError, StopIteration):
             return ""
 
     def _show_running(self, running: Sequence[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from dropbench.harness.errors import CHANGED, InputError
@@ -28,7 +29,8 @@ def has_seeded_split(source: Source, fingerprint: str) -> bool:
 
 def resolve_data(trial: Trial, settings: Settings) -> Source:
     """Return the source of a trial's data; raise InputError if they are missing, or have changed since it was made."""
-    source = locate(trial.data.name, settings.data, settings.folders)
+    folders = {trial.data.name: Path(trial.data.path)} if trial.data.path is not None else {}
+    source = locate(trial.data.name, settings.data, {**folders, **settings.folders})
     seed = trial.recipe.get("seed_splits")
     if seed is not None:
         source = replace(source, split_seed=trial.seed if seed == "trial" else seed)

@@ -6,19 +6,20 @@ The classifiers have scikit-learn's defaults, except for the regularization of p
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse import hstack
-from sklearn.dummy import DummyClassifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
-from dropbench.tasks.class_metrics import score_correlations
+from dropbench.tasks.class_metrics import CLASS_METRICS, class_scores, score_correlations
 from dropbench.tasks.classifier import ACCURACY
 from dropbench.tasks.data.classification import (
     ChoiceData,
@@ -31,6 +32,7 @@ from dropbench.tasks.data.text.snli import PairData
 from dropbench.tasks.floors.floor import Floor
 from dropbench.tasks.text.tokenizer import split_words
 
+Classes = NDArray[np.int64]
 NGRAMS = {"words": 1, "words and bigrams": 2}
 """The longest n-gram of each TF-IDF floor."""
 INVERSE_PENALTIES = (0.001, 0.01, 0.1, 1.0)
@@ -38,15 +40,15 @@ INVERSE_PENALTIES = (0.001, 0.01, 0.1, 1.0)
 
 
 def text_floors(data: TextClassificationData) -> list[Floor]:
-    """Return the majority class, and linear SVMs on TF-IDF."""
+    """Return the majority class, and linear SVMs on TF-IDF, in all metrics of classes."""
     texts = {name: (split.texts,) for name, split in data.splits().items()}
-    return [_majority(data.splits()), *_tfidf(texts, data.splits())]
+    return _floors(_tfidf(texts, data.splits()), data, CLASS_METRICS)
 
 
 def pair_floors(data: PairData) -> list[Floor]:
-    """Return the majority class, and linear SVMs on the TF-IDF of the premise beside that of the hypothesis."""
+    """Return the same for pairs, with the TF-IDF of the premise beside that of the hypothesis."""
     texts = {name: (split.premises, split.hypotheses) for name, split in data.splits().items()}
-    return [_majority(data.splits()), *_tfidf(texts, data.splits())]
+    return _floors(_tfidf(texts, data.splits()), data, CLASS_METRICS)
 
 
 def choice_floors(data: ChoiceData) -> list[Floor]:
@@ -59,8 +61,7 @@ def choice_floors(data: ChoiceData) -> list[Floor]:
     vectorizer = TfidfVectorizer(tokenizer=split_words, token_pattern=None)
     classifier = LinearSVC(random_state=0).fit(vectorizer.fit_transform(choices["train"]), right)
     scores = classifier.decision_function(vectorizer.transform(choices["test"])).reshape(-1, len(data.classes))
-    accuracy = float(np.mean(scores.argmax(axis=1) == data.test.labels))
-    return [_majority(data.splits()), _floor("linear SVM on TF-IDF of a choice", accuracy)]
+    return _floors({"linear SVM on TF-IDF of a choice": scores.argmax(axis=1)}, data)
 
 
 def score_floors(data: ScoredData) -> list[Floor]:
@@ -76,7 +77,6 @@ def score_floors(data: ScoredData) -> list[Floor]:
         Floor(name, metric, value)
         for name, scores in predictions.items()
         for metric, value in score_correlations(data.test.scores.tolist(), scores.tolist()).items()
-        if metric == "pearson"
     ]
 
 
@@ -85,7 +85,7 @@ def image_floors(data: ImageClassificationData) -> list[Floor]:
     splits = data.splits()
     pixels = {name: split.images for name, split in splits.items()}
     if not all(isinstance(images, np.ndarray) for images in pixels.values()):
-        return [_majority(splits)]  # files of any size
+        return _floors({}, data)  # files of any size
     flat = {name: np.asarray(images).reshape(len(images), -1) / 255.0 for name, images in pixels.items()}
     scaler = StandardScaler().fit(flat["train"])
     scaled = {name: scaler.transform(images) for name, images in flat.items()}
@@ -94,19 +94,12 @@ def image_floors(data: ImageClassificationData) -> list[Floor]:
         warnings.simplefilter("ignore", ConvergenceWarning)
         fitted = [LogisticRegression(C=c).fit(scaled["train"], splits["train"].labels) for c in INVERSE_PENALTIES]
     best = max(fitted, key=lambda classifier: classifier.score(scaled["dev"], splits["dev"].labels))
-    accuracy = best.score(scaled["test"], splits["test"].labels)
-    return [_majority(splits), _floor("logistic regression on pixels", accuracy)]
+    return _floors({"logistic regression on pixels": best.predict(scaled["test"])}, data)
 
 
-def _majority(splits: Mapping[str, LabeledSplit]) -> Floor:
-    train, test = splits["train"].labels, splits["test"].labels
-    classifier = DummyClassifier(strategy="most_frequent").fit(np.zeros((len(train), 1)), train)
-    return _floor("majority class", classifier.score(np.zeros((len(test), 1)), test))
-
-
-def _tfidf(texts: Mapping[str, Sequence[Sequence[str]]], splits: Mapping[str, LabeledSplit]) -> list[Floor]:
-    """Return floors for texts by split; a split has one sequence of texts, or two for pairs."""
-    floors = []
+def _tfidf(texts: Mapping[str, Sequence[Sequence[str]]], splits: Mapping[str, LabeledSplit]) -> dict[str, Classes]:
+    """Return predictions for texts by split; a split has one sequence of texts, or two for pairs."""
+    predictions = {}
     for name, longest in NGRAMS.items():
         train, test = [], []
         for fitted, scored in zip(texts["train"], texts["test"], strict=True):
@@ -114,10 +107,18 @@ def _tfidf(texts: Mapping[str, Sequence[Sequence[str]]], splits: Mapping[str, La
             train.append(vectorizer.fit_transform(fitted))
             test.append(vectorizer.transform(scored))
         classifier = LinearSVC(random_state=0).fit(hstack(train), splits["train"].labels)
-        accuracy = classifier.score(hstack(test), splits["test"].labels)
-        floors.append(_floor(f"linear SVM on TF-IDF of {name}", accuracy))
+        predictions[f"linear SVM on TF-IDF of {name}"] = classifier.predict(hstack(test))
+    return predictions
+
+
+def _floors(predictions: Mapping[str, Classes], data: Any, metrics: Collection[str] = ()) -> list[Floor]:
+    """Return the floors of the majority class and of predicted classes: accuracy, and those of `metrics` that fit."""
+    targets, classes = data.test.labels, len(data.classes)
+    majority = np.full(len(targets), np.bincount(data.train.labels).argmax())
+    fitting = [metric for metric in metrics if metric != "f1" or classes == 2]
+    floors = []
+    for name, predicted in {"majority class": majority, **predictions}.items():
+        scores = class_scores(fitting, targets.tolist(), predicted.tolist(), classes)
+        scores[ACCURACY.name] = 100.0 * float(np.mean(predicted == targets))
+        floors += [Floor(name, metric, value) for metric, value in scores.items()]
     return floors
-
-
-def _floor(name: str, share: float) -> Floor:
-    return Floor(name, ACCURACY.name, 100.0 * float(share))

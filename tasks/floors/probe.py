@@ -15,6 +15,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
 from dropbench.harness.errors import count_of
+from dropbench.harness.optimization.layers import head_parameters
 from dropbench.harness.settings import Settings
 from dropbench.harness.trials.task import TASKS, Split
 from dropbench.harness.trials.trial import Trial
@@ -23,7 +24,7 @@ from dropbench.tasks.floors.floor import Floor
 from dropbench.tasks.images.image_classification import ImageClassification
 from dropbench.tasks.weights import weights_label
 
-PROBE_RULES = 1
+PROBE_RULES = 2
 """Part of the key of the cache. Raise it when the probe changes."""
 INVERSE_PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 """Candidates for `LogisticRegression.C`; the best one on dev is scored on test."""
@@ -68,7 +69,7 @@ def _features(task: ImageClassification, model: nn.Module, split: Split) -> NDAr
 
 @torch.no_grad()
 def frozen_features(model: nn.Module, images: Tensor, classes: int) -> Tensor:
-    """Return the input (B, D) of the linear layer that scores the classes of images; of several layers, all in order.
+    """Return the input (B, D) of the layer in the head that scores the classes of images; of several, all in order.
 
     Layers that score each token have an input of another shape, and do not count.
     """
@@ -78,8 +79,12 @@ def frozen_features(model: nn.Module, images: Tensor, classes: int) -> Tensor:
         if arguments[0].ndim == 2:
             inputs.append(arguments[0].float())
 
-    layers = (each for each in model.modules() if isinstance(each, nn.Linear) and each.out_features == classes)
-    hooks = [layer.register_forward_pre_hook(keep) for layer in layers]
+    head = head_parameters(model)
+    hooks = [
+        layer.register_forward_pre_hook(keep)
+        for name, layer in model.named_modules()
+        if isinstance(layer, nn.Linear) and layer.out_features == classes and (f"{name}.weight" in head or not head)
+    ]
     try:
         model(images)
     finally:

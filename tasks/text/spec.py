@@ -73,6 +73,10 @@ class TextRecipe(Recipe):
                 own["model.head_dropout"] = "the head of the library has its own"
         return super().unread(model) | own
 
+    def refused_by(self, model: Mapping[str, Any]) -> set[str]:
+        refused = super().refused_by(model) - {"model.head_dropout"}  # which a head of ours reads
+        return refused | ({"features"} if "tokenizer" in model else set())
+
 
 class PairRecipe(TextRecipe):
     """Hyper-parameters of a task on pairs of texts."""

@@ -221,7 +221,7 @@ def test_features_are_the_inputs_of_layers_that_score_a_whole_image() -> None:
     class Tokens(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.head, self.aux, self.other = nn.Linear(4, 3), nn.Linear(4, 3), nn.Linear(4, 2)
+            self.head, self.aux, self.other = nn.Linear(4, 3), nn.Linear(4, 3), nn.Linear(4, 3)
 
         def forward(self, x: Tensor) -> Tensor:
             self.other(x[:, 0])

@@ -7,7 +7,7 @@ import pytest
 
 from dropbench.db.store.run_record import RunRecord
 from dropbench.db.store.store import Store, SubmissionRow, open_store
-from dropbench.harness.trials.trial import TRIAL_STATES, TrialState, WeightsRef
+from dropbench.harness.trials.trial import TRIAL_STATES, DataRef, Trial, TrialState, WeightsRef
 from tests.db.records import attempt, dump, make_trial
 from tests.requests import named
 
@@ -57,13 +57,19 @@ def test_trial_comes_back_equal(store: Store) -> None:
     assert store.trials([weighted.id, plain.id, "0" * 12]) == {weighted.id: weighted, plain.id: plain}
 
 
-def test_moved_weights_are_found_again(store: Store) -> None:
-    old = make_trial(weights=WeightsRef(path="/old/w.pt", digest="ab"))
-    new = make_trial(weights=WeightsRef(path="/new/w.pt", digest="ab"))
-    assert old.id == new.id
-    store.enqueue([old])
-    store.enqueue([new])
-    assert store.trials([old.id]) == {old.id: new}
+def test_moved_weights_and_data_are_found_again(store: Store) -> None:
+    """Data in their default folder have no path."""
+
+    def moved(weights: str, folder: str | None) -> Trial:
+        data = DataRef(name="trec", fingerprint="0" * 16, path=folder)
+        return make_trial(weights=WeightsRef(path=weights, digest="ab")).model_copy(update={"data": data})
+
+    trials = moved("/old/w.pt", "/old/trec"), moved("/new/w.pt", "/new/trec"), moved("/new/w.pt", None)
+    for trial in trials:
+        store.enqueue([trial])
+        assert store.trials([trials[0].id]) == {trials[0].id: trial}
+    store.record([RunRecord(trials[0], "succeeded")])  # of a run directory that is older than the last request
+    assert store.trials([trials[0].id])[trials[0].id].data == trials[-1].data
 
 
 def test_counts_have_every_state(store: Store) -> None:

@@ -71,9 +71,12 @@ def test_copies_that_differ_in_their_seed_are_the_trials_that_they_look_like(see
     )
 
 
-def test_where_initial_weights_lie_is_no_part_of_the_identity() -> None:
+def test_where_initial_weights_and_data_lie_is_no_part_of_the_identity() -> None:
     first, second = (make(weights=WeightsRef(path=path, digest="00")) for path in ("a.pt", "b/a.pt"))
     assert first.id == second.id
+    moved = make(data=DataRef(name="trec", fingerprint="0123456789ab", path="/data/trec"))
+    assert (moved.id, Trial.from_json(moved.to_json())) == (make().id, moved)
+    assert "path" not in make().to_json()
 
 
 @given(seed=st.integers(0, 2**31 - 1), lr=st.floats(1e-8, 1e3), name=st.text(min_size=1))

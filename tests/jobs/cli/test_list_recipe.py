@@ -30,9 +30,20 @@ def test_every_key_of_a_task_has_a_type_and_a_meaning(task: str) -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_the_options_of_a_model_follow(name: str) -> None:
-    task = MODELS.entry(name).facts["tasks"][0]
     options = MODELS.get(name, "options").model_fields  # type: ignore[attr-defined]
-    assert {row["key"] for row in recipe_keys(task, name)} >= {f"model.{option}" for option in options}
+    keys = {row["key"] for task in MODELS.entry(name).facts["tasks"] for row in recipe_keys(task, name)}
+    assert keys >= {f"model.{option}" for option in options}
+
+
+def test_keys_that_a_model_always_refuses_are_left_out() -> None:
+    task = "text-classification"
+    models = "", "transformers-encoder", "bert-tiny"
+    keys, own, words = ({row["key"] for row in recipe_keys(task, model)} for model in models)
+    of_words = {"min_count", "lowercase", "vectors", "freeze_vectors", "features"}
+    assert (keys - own, keys - words) == (of_words, set())
+    assert "model.head_dropout" in own
+    assert "model.pairs" not in own
+    assert "model.pairs" in {row["key"] for row in recipe_keys("textual-entailment", "transformers-encoder")}
 
 
 def test_the_defaults_are_those_of_each_preset_and_model(capsys: pytest.CaptureFixture[str]) -> None:
@@ -43,7 +54,7 @@ def test_the_defaults_are_those_of_each_preset_and_model(capsys: pytest.CaptureF
         "key": "warmup", "type": "number", "default": dict.fromkeys(("paper", "mini", "small"), 0.1), "unit": "steps",
         "meaning": "linear warm-up, or a share of all steps if below 1",
     }  # fmt: skip
-    assert rows["model.pairs"]["type"] == "joint, siamese"
+    assert rows["model.pooling"]["type"] == "mean, max, first"
     assert run(["list", "recipe", "text-classification"]) == 0
     lines = {line.split()[0]: line.split() for line in capsys.readouterr().out.splitlines() if line}
     assert lines["lr"][1:4] == ["0.0005", "0.001", "0.0005"]

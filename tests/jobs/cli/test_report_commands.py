@@ -218,16 +218,20 @@ def test_floors_are_those_of_the_data_that_the_table_is_of(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     trial = next(iter(record(TABLE, {"trec": trec}, data=("trec",), seeds=(0,)).trials.values()))
-    options = ("report", TABLE, "--data", f"trec={trec}")
-    expected = {floor.name: floor.value for floor in floors(trial, Settings(folders={"trec": trec}))}
+    options = ("report", TABLE, "--data", "trec")  # its folder is that of the request
+    computed = floors(trial, Settings())
+    expected = {floor.name: floor.value for floor in computed if floor.metric == "accuracy"}
     shown = json.loads(call(*options, "--floors", "--json").out)
     assert {row["floor"]: row["value"] for row in shown["floors"]} == expected
     assert {(row["data"], row["metric"]) for row in shown["floors"]} == {("trec", "accuracy")}
     best = max(expected, key=lambda name: expected[name])
     assert f"floor: trec, test accuracy: {expected[best]:.2f} {best}, " in call(*options, "--floors").out
     assert "floor" not in call(*options).out
-    shutil.rmtree(trec)
-    assert call(*options, "--floors").code == 2
+    moved = trec.rename(tmp_path / "moved")
+    missing = call(*options, "--floors")
+    assert (missing.code, missing.err.count("\n")) == (2, 1)
+    assert f"expected TREC.train.all, TREC.test.all in {trec} (set another folder by" in missing.err
+    assert call("report", TABLE, "--data", f"trec={moved}", "--floors").code == 0
 
 
 def test_swept_cells_choose_from_the_candidates_of_their_request(call: Call, record: Record) -> None:

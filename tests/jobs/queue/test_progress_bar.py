@@ -19,27 +19,27 @@ from dropbench.harness.trials.trial import DataRef, Trial
 from dropbench.jobs.queue.progress_bar import ProgressBar
 
 
-def trial(task: str) -> Trial:
+def trial() -> Trial:
     return Trial(
-        task=task, data=DataRef(name="trec", fingerprint="0" * 12), model="m", regularizer=RegularizerSpec(name="none"),
+        task="x", data=DataRef(name="trec", fingerprint="0" * 12), model="m", regularizer=RegularizerSpec(name="none"),
         preset="mini", recipe={}, seed=0,
     )  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("task", "metrics", "reported"),
+    ("metrics", "reported"),
     [
-        ("text-classification", {"dev/accuracy": 1.0, "test/a": 2.0, "test/accuracy": 88.4}, ", test/accuracy 88.40"),
-        ("text-classification", {"test/f1": 3.0, "test/z": 2.0}, ", test/f1 3.00"),
-        ("text-classification", {"dev/accuracy": 1.0}, ""),
-        ("of a plug-in that is not loaded", {"test/accuracy": 88.4}, ""),
+        ({"dev/matthews": 1.0, "test/accuracy": 88.4, "test/matthews": 61.2}, ", test/matthews 61.20"),
+        ({"test/f1": 3.0, "test/z": 2.0}, ", test/f1 3.00"),
+        ({"dev/matthews": 1.0}, ""),
     ],
 )
-def test_the_first_metric_of_the_task_is_reported(
-    tmp_path: Path, task: str, metrics: dict[str, float], reported: str
+def test_the_metric_that_selects_the_weights_is_reported(
+    tmp_path: Path, metrics: dict[str, float], reported: str
 ) -> None:
-    ended = trial(task)
-    RunDirectory.create(tmp_path, ended).write_result({"format": 1, "metrics": metrics})
+    ended = trial()
+    result = {"format": 1, "metrics": metrics, "selected_by": "matthews"}
+    RunDirectory.create(tmp_path, ended).write_result(result)
     row: Any = SimpleNamespace(id=ended.id, state="succeeded", reason=None)
     line = ProgressBar(tmp_path, {ended.id: ended}, set()).describe_end(cast(Any, row))
     assert line == f"{ended.id} m, none, trec, seed 0: succeeded{reported}"
@@ -54,7 +54,7 @@ def train(directory: RunDirectory, *events: tuple[int, float, float]) -> None:
 def test_running_trials_are_reported_at_intervals(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trials = {run.id: run for run in (trial("x").model_copy(update={"seed": seed}) for seed in range(12))}
+    trials = {run.id: run for run in (trial().model_copy(update={"seed": seed}) for seed in range(12))}
     for run in trials.values():
         train(RunDirectory.create(tmp_path, run), (1, 100.0, 2.5), (11, 102.0, 2.3125))
     rows: Any = {id: SimpleNamespace(id=id, state="running", reason=None) for id in trials}
@@ -76,7 +76,7 @@ def test_a_terminal_shows_loss_and_rate_of_running_trials(
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("TERM", "xterm")
-    run = trial("x").model_copy(update={"model": model})
+    run = trial().model_copy(update={"model": model})
     train(RunDirectory.create(tmp_path, run), (1, 100.0, 2.5), (11, 102.0, 2.3125))
     parent, child = pty.openpty()
     row: Any = SimpleNamespace(id=run.id, state="running", reason=None)

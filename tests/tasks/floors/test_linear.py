@@ -9,12 +9,13 @@ import pytest
 from scipy.sparse import csr_matrix
 from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import f1_score, matthews_corrcoef
 from sklearn.svm import LinearSVC
 
 from dropbench.harness.settings import Settings
 from dropbench.tasks.data import locate
 from dropbench.tasks.data.read import read_any
-from dropbench.tasks.floors.linear import image_floors, text_floors
+from dropbench.tasks.floors.linear import image_floors, pair_floors, score_floors, text_floors
 from dropbench.tasks.text.tokenizer import split_words
 
 
@@ -23,9 +24,8 @@ def data_of(name: str) -> Any:
     return read_any(locate(name, settings.data, settings.folders))
 
 
-def by_name(floors: Any) -> dict[str, float]:
-    assert {floor.metric for floor in floors} == {"accuracy"}
-    return {floor.name: floor.value for floor in floors}
+def by_name(floors: Any, metric: str = "accuracy") -> dict[str, float]:
+    return {floor.name: floor.value for floor in floors if floor.metric == metric}
 
 
 def tfidf(train: Any, test: Any, longest: int) -> tuple[csr_matrix, csr_matrix]:
@@ -50,6 +50,20 @@ def test_floors_of_texts_equal_scikit_learn() -> None:
         expected = svm_accuracy(train, data.train.labels, test, data.test.labels)
         assert floors[f"linear SVM on TF-IDF of {name}"] == pytest.approx(expected)
     assert floors["linear SVM on TF-IDF of words"] > floors["majority class"]
+
+
+def test_floors_are_in_all_metrics_of_the_task() -> None:
+    data = data_of("mr-synthetic")
+    train, test = tfidf(data.train.texts, data.test.texts, 1)
+    predicted = LinearSVC(random_state=0).fit(train, data.train.labels).predict(test)
+    majority = np.full_like(data.test.labels, np.bincount(data.train.labels).argmax())
+    found = text_floors(data)
+    for metric, score in (("f1", f1_score), ("matthews", matthews_corrcoef)):
+        values = by_name(found, metric)
+        assert values["linear SVM on TF-IDF of words"] == pytest.approx(100 * score(data.test.labels, predicted))
+        assert values["majority class"] == pytest.approx(100 * score(data.test.labels, majority))
+    assert {floor.metric for floor in pair_floors(data_of("snli-synthetic"))} == {"accuracy", "f1-macro", "matthews"}
+    assert {floor.metric for floor in score_floors(data_of("sts-b-synthetic"))} == {"pearson", "spearman"}
 
 
 def test_floors_of_images_equal_scikit_learn() -> None:
