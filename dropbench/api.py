@@ -101,7 +101,8 @@ def run(
         seeds: trains seeds 0 to `seeds` - 1; None: as many as the preset has, or one without a suite.
         data: data sets, as ``"NAME"`` or ``"NAME=PATH"``; of a suite, only these.
         model: models; of a suite, only these.
-        regularizer: such as ``"dropkey:ratio=0.3,schedule=decreasing"``; of a suite, additional rows.
+        regularizer: such as ``"dropkey:ratio=0.3,schedule=decreasing"``; of a suite, additional rows; without one, the
+            rows, of which the first is the baseline.
         set: changed hyperparameters, such as ``{"steps": 100}`` or ``"steps=100"``.
         task: the task, without a suite.
         weights: initial weights: a path, ``"hf:ORGANISATION/NAME@REVISION"`` or ``"timm:NAME"``.
@@ -119,8 +120,8 @@ def run(
             they are now. Entries registered in the program itself are refused: workers do not have them.
 
     Returns:
-        The table of the suite next to the published one, or the results of the configuration. If trials failed, a
-        warning names the causes.
+        The table of the suite next to the published one, that of several regularizers, or the results of one
+        configuration. If trials failed, a warning names the causes.
 
     Raises:
         InputError: an argument is invalid, missing, or in conflict with another.
@@ -163,7 +164,7 @@ def run(
             raise Stopped(f"Stopped: {done}. The same call continues.")
         failures = summary.failures()
         shown = look_up(store, request=summary.request.id)
-        if suite is None or shown is None:
+        if shown is None or (suite is None and len(summary.request.rows) == 1):
             ids = list(requested.trials)
             table = Table.of_rows(query(store, ids=ids), ids, settings)
         else:

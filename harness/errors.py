@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from itertools import accumulate, takewhile
 
 
 class InputError(Exception):
@@ -20,15 +21,28 @@ CHANGED = f"have changed since the trial was made: restore them, or {ENQUEUE_AGA
 """The end of a message on files that a trial needs."""
 
 
+MAX_KNOWN = 400
+"""Characters of the known names that an error lists."""
+SYNONYMS = {
+    "learning_rate": "lr", "lr_scheduler_type": "lr_schedule", "scheduler": "lr_schedule", "num_train_epochs": "epochs",
+    "max_steps": "steps", "max_grad_norm": "clip_norm", "per_device_train_batch_size": "batch_size", "warmup_ratio":
+    "warmup", "warmup_steps": "warmup", "gradient_accumulation_steps": "accumulate", "max_seq_length": "max_length",
+}  # fmt: skip
+"""Recipe keys by the names that transformers' Trainer and its scripts have for them."""
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str], own: str = "") -> InputError:
     """Return the error for a name that does not exist, with the nearest names that do; `own`: how to add others."""
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     near += [known for known in names if name and known.startswith(name) and known not in near]
-    if near:
+    if (synonym := SYNONYMS.get(name)) in names:
+        hint = f"did you mean {synonym}?"
+    elif near:
         hint = f"did you mean {' or '.join(near[:3])}?"
     else:
-        hint = f"known: {', '.join([*names[:20], '…'][: len(names)]) or 'none'}"
+        shown = list(takewhile(lambda end: end <= MAX_KNOWN, accumulate(len(known) + 2 for known in names)))
+        hint = f"known: {', '.join([*names[: len(shown)], '…'][: len(names)]) or 'none'}"
     return InputError(f"unknown {kind} '{name}': {hint}" + (f" (your own: {own})" if own else ""))
 
 

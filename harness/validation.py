@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_args
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
@@ -51,15 +51,28 @@ def input_error(
     is_short = abs(given) < 2**63 if isinstance(given, int) else isinstance(given, float | str)
     value = f"={given!s:.60}" if is_short else ""
     message = "fields required" if len(missing) > 1 else first["msg"].removeprefix("Value error, ")
-    field = known.get(str(first["loc"][0])) if first["loc"] and not missing else None
-    texts = (f"expected {text}" for text in (field.metadata if field else ()) if isinstance(text, str))
-    message = next(texts, message[:1].lower() + message[1:])
+    message = message[:1].lower() + message[1:]
+    if not missing and (expected := _expected(first["loc"], known)) is not None:
+        key, message = ".".join(map(str, expected[0])), f"expected {expected[1]}"
     return InputError(f"{where}: {key}{value}: {message}" if key else f"{where}: {message}")
 
 
 def located(where: str | Path, keys: Iterable[int | str]) -> str:
     """Return `where`; the path of a YAML file is followed by the line of the value at `keys`."""
     return f"{where}:{yaml_line(where, keys)}" if isinstance(where, Path) else where
+
+
+def _expected(path: Sequence[int | str], fields: Mapping[str, FieldInfo]) -> tuple[Sequence[int | str], str] | None:
+    """Return the values that the innermost field of a path accepts, and the path without names of types after it."""
+    text, end, kind = None, 0, None
+    for number, part in enumerate(path, start=1):
+        if part in fields:
+            field = fields[str(part)]
+            text, end = next((each for each in field.metadata if isinstance(each, str)), None), number
+            kind, fields = field.annotation, _fields_at([part], fields)
+    holds_keys = text is not None and any(get_origin(each) is dict for each in (kind, *get_args(kind)))
+    rest = (part for part in path[end:] if holds_keys or isinstance(part, int))
+    return None if text is None else ((*path[:end], *rest), text)
 
 
 def _fields_at(path: Iterable[int | str], fields: Mapping[str, FieldInfo]) -> Mapping[str, FieldInfo]:

@@ -62,12 +62,12 @@ def add_lora(model: nn.Module, options: Lora) -> None:
     kinds = (nn.Linear, nn.Embedding, nn.Conv2d, nn.MultiheadAttention, peft.tuners.lora.layer.Conv1D)
     maps = [path for path, module in model.named_modules() if isinstance(module, kinds)]
     ends = {".".join(path.split(".")[start:]) for path in maps for start in range(path.count(".") + 1)}
+    usual = sorted({path.rpartition(".")[2] for path in maps})
     if not targets:
-        usual = sorted({path.rpartition(".")[2] for path in maps})
         raise InputError(f"recipe: lora: peft knows no targets for this model: set lora.targets, of {', '.join(usual)}")
     for target in targets:
         if target not in ends:
-            raise unknown_name("end of the name of a linear map in lora.targets", target, ends)
+            raise unknown_name("linear map in lora.targets", target, usual)
     peft.inject_adapter_in_model(
         peft.LoraConfig(
             r=options.r, lora_alpha=options.alpha, lora_dropout=options.dropout, target_modules=list(targets)

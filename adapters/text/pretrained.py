@@ -243,6 +243,8 @@ def build_pretrained(
     try:
         if config.is_encoder_decoder:
             raise InputError(f"weights {weights}: {config.model_type} is an encoder-decoder: expected an encoder")
+        if not hasattr(config.get_text_config(), "vocab_size"):
+            raise InputError(f"weights {weights}: {config.model_type} reads no text: expected a model of texts")
         if config.pad_token_id is None:
             config.pad_token_id = Subwords(weights).padding
         if checked.dropout is not None:

@@ -106,6 +106,8 @@ def _transformers_model(
 
     config = read_config(folder)
     vision = getattr(config, "vision_config", config)
+    if type(config) not in transformers.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING:
+        raise InputError(f"weights {folder}: {config.model_type} classifies no images: expected a model of images")
     if channels != (own := getattr(vision, "num_channels", 3)):
         raise InputError(f"weights {folder}: images have {own} channels: pass `--set channels={own}`")
     _check_patches(folder, getattr(vision, "patch_size", None), image_size)

@@ -93,7 +93,7 @@ class Preset(FiniteModel, strict=True):
     overrides: dict[str, Scalar] = Field(default_factory=dict)
     sweep: Space | None = None
     search: Search | None = None
-    tuned: bool | Literal["staged"] = False
+    tuned: Annotated[bool | Literal["staged"], "true, false or staged"] = False
     weights: str | None = Field(default=None, exclude_if=operator.not_)
     tuning_seeds: int = Field(default=0, ge=0, le=MAX_SEEDS, exclude_if=operator.not_)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
 
@@ -51,7 +51,9 @@ class Recipe(FiniteModel):
     freeze: Names | None = Field(
         default=None, description="parts of names of parameters that are not trained, as embeddings,layer.[0-3]"
     )
-    lora: Lora | None = Field(default=None, description="train low-rank adapters and the head alone (peft): lora.r=8")
+    lora: Annotated[Lora | None, "keys of its own, such as lora.r=8"] = Field(
+        default=None, description="train low-rank adapters and the head alone (peft): lora.r=8"
+    )
     decay_all: bool | None = Field(default=None, description="weight decay on biases, norms and positions, too")
     lr_schedule: (
         Literal["cosine", "timm-cosine", "linear", "constant", "inverse-sqrt", "step"] | TransformersSchedule

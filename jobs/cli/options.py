@@ -105,7 +105,7 @@ class RunOptions:
         list[str] | None,
         typer.Option(
             metavar="SPEC",
-            help="Additional row, such as dropkey:ratio=0.3.",
+            help="A row, such as dropkey:ratio=0.3, besides those of a suite.",
             autocompletion=complete_regularizer,
         ),
     ] = None

@@ -79,15 +79,16 @@ def run(
         with opened_with(store, beside) as tables:
             complete = _print_results(summary.request, settings, tables, store, as_json=as_json)
         name = database_name(store.engine)
-    typer.echo(f"results: {name} (`dropbench results`); run directories: {settings.runs}", err=True)
+    command = f"report --request {summary.request.id}" if _is_own_table(summary.request) else "results"
+    typer.echo(f"results: {name} (`dropbench {command}`); run directories: {settings.runs}", err=True)
     failures = summary.failures()
     typer.echo("".join(f"{line}\n" for line in failures), nl=False, err=True)
     raise typer.Exit(bool(failures) or not complete)
 
 
 def _print_results(request: Request, settings: Settings, tables: Store, own: Store, *, as_json: bool) -> bool:
-    """Print the table of a suite, or the results of one configuration; return whether all analyses were successful."""
-    if not request.suite.name:
+    """Print the table of a request, or results of one configuration; return whether all analyses were successful."""
+    if not (request.suite.name or _is_own_table(request)):
         from dropbench.db.report.formats.listing import print_trials
         from dropbench.db.schema.reference import ORIGINS, stored_id
 
@@ -99,6 +100,11 @@ def _print_results(request: Request, settings: Settings, tables: Store, own: Sto
 
     table = look_up(tables, request=request.id)
     return table is None or show_table(table, settings, tables, own, as_json=as_json)
+
+
+def _is_own_table(request: Request) -> bool:
+    """Return whether a request without a suite has several rows."""
+    return not request.suite.name and len(request.rows) > 1
 
 
 def _in_reference(requested: Requested, location: str) -> frozenset[str]:

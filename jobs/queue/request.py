@@ -74,7 +74,9 @@ def _own_metric(task: str, data: str, settings: Settings) -> Metric | None:
 
 
 def request_configuration(task: str | None, options: SuiteOptions, settings: Settings) -> Requested:
-    """Return the request of one configuration without a suite.
+    """Return the request of one task, data set and model without a suite: a row for each regularizer.
+
+    With several, the first is the baseline, and a column is a metric: that of the data, and the task's first.
 
     Raises:
         InputError: an option is missing or given twice, fields do not fit together, or data are missing.
@@ -82,40 +84,48 @@ def request_configuration(task: str | None, options: SuiteOptions, settings: Set
     wanted = {"--task": (task,) if task else (), "--data": options.data, "--model": options.models}
     if missing := [option for option, values in wanted.items() if not values]:
         raise InputError(f"nothing to run: pass a SUITE (`dropbench list suites`), or {', '.join(missing)} as well")
-    wanted["--regularizer"] = options.regularizers or ("none",)
     for option, values in wanted.items():
         if len(values) > 1:
             raise InputError(f"{option} {values[1]}: expected once without a SUITE: run each, or write a suite")
-    (task,), (data,), (model,), (regularizer,) = wanted.values()
-    spec = parse_spec(regularizer)
-    fields: dict[str, Any] = {
-        "task": task, "data": data, "model": model, "regularizer": spec.name, "params": spec.params,
-        "schedule": spec.schedule or "constant", "align": spec.align or "none",
-        **options.model_dump(include={"preset", "overrides", "weights"}),
-    }  # fmt: skip
-    request = validated(TrialRequest, fields, "trial")
-    metrics = tuple(spec_of(request.task).metrics)
-    row, column = spec_label(spec.name, spec.params), f"{model} on {data}"
-    cell = Cell(
-        suite="", row=row, column=column, metric=metrics[0].name, baseline=False, published=None, request=request,
-        seeds=options.seeds or (0,),
-    )  # fmt: skip
-    trials = cell.trials(settings)
-    _require_read(options, trials)
+    (task,), (data,), (model,) = wanted.values()
+    specs = [parse_spec(regularizer) for regularizer in dict.fromkeys(options.regularizers or ("none",))]
+    requests = [
+        validated(TrialRequest, {
+            "task": task, "data": data, "model": model, "regularizer": spec.name, "params": spec.params,
+            "schedule": spec.schedule or "constant", "align": spec.align or "none",
+            **options.model_dump(include={"preset", "overrides", "weights"}),
+        }, "trial")
+        for spec in specs
+    ]  # fmt: skip
+    metrics = tuple(spec_of(requests[0].task).metrics)
+    selected_by = _own_metric(requests[0].task, data, settings)
+    columns = {f"{model} on {data}": metrics[0]}
+    if len(specs) > 1:
+        columns = {metric.name: metric for metric in (selected_by, metrics[0]) if metric is not None}
+    cells, trials = list[RequestedCell](), dict[str, Trial]()
+    for spec, request in zip(specs, requests, strict=True):
+        own: list[Trial] = []
+        for column, metric in columns.items():
+            cell = Cell(
+                suite="", row=spec_label(spec.name, spec.params), column=column, metric=metric.name,
+                baseline=spec is specs[0] and len(specs) > 1, published=None, request=request,
+                seeds=options.seeds or (0,),
+            )  # fmt: skip
+            own = own or cell.trials(settings)
+            requested = _requested_cell(cell, [({}, own)], None)
+            cells.append(requested.model_copy(update={"selected_by": selected_by}))
+        trials |= {trial.id: trial for trial in own}
+    _require_read(options, trials.values())
     made = Request(
-        suite=Heading(title=request.task),
+        suite=Heading(title=requests[0].task if len(specs) == 1 else f"{model} on {data}"),
         preset=options.preset,
         options=options,
-        rows=(row,),
-        columns=(column,),
-        metrics={request.task: metrics},
-        cells=(
-            _requested_cell(cell, [({}, trials)], None).model_copy(
-                update={"selected_by": _own_metric(request.task, request.data, settings)}
-            ),
-        ),
+        rows=tuple(dict.fromkeys(cell.row for cell in cells)),
+        columns=tuple(columns),
+        metrics={requests[0].task: metrics},
+        cells=tuple(cells),
     )
-    return Requested(made, {trial.id: trial for trial in trials})
+    return Requested(made, trials)
 
 
 def published_request(suite: Suite, preset: str) -> Request:

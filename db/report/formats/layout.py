@@ -91,7 +91,7 @@ def wide_grid(view: View) -> TextTable:
 
 def _empty(view: View, header: Sequence[str], legend: Sequence[str]) -> TextTable:
     """Return a table without lines, all but its first column aligned right."""
-    title = f"{view.suite.name}: {view.suite.title}"
+    title = ": ".join(filter(None, (view.suite.name, view.suite.title)))
     return TextTable(header, right=range(1, len(header)), title=title, below=[*legend, *view.suite.notes])
 
 

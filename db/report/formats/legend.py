@@ -40,7 +40,8 @@ def incomplete(result: CellResult) -> str | None:
 def about(view: View, *, intervals: bool = True) -> list[str]:
     """Return the legend: source and meaning of the numbers, and how their recipes and data differ from the source."""
     results = list(view.cells.values())
-    lines = [*view.notices, f"source: {view.suite.source}", _meaning(results)]
+    source = [f"source: {view.suite.source}"] if view.suite.source else []  # none without a suite
+    lines = [*view.notices, *source, _meaning(results)]
     lines += _difference_lines(view, intervals)
     if any(result.published is not None for result in results):
         lines.append("published: value in the source; Δ: ours − published")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -31,6 +32,8 @@ from dropbench.tasks.data.text.snli import TABLES, Row, json_rows
 
 FILES = "splits as in the files"
 WHOLE, NUMBER = re.compile(r"[+-]?\d{1,999}"), re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
+MIN_ROWS = 20
+"""Rows of train from which on a class of a single one is an error, unless the card lists it."""
 
 
 def open_files(source: Source) -> tuple[Card, dict[Split, list[Path]]]:
@@ -77,6 +80,8 @@ def _read_table(rows_of: Callable[[Path, Card], Iterator[Row]], source: Source) 
     data_type, split_type = (ChoiceData, partial(_choices, card)) if card.choices else TABLES[len(card.text)]
     given_classes = card.choices or card.classes
     classes = given_classes or _classes(files["train"][0], card.label, {values[label] for _, values in tables["train"]})
+    if not given_classes:
+        _require_repeated(files["train"][0], card.label, [(line, values[label]) for line, values in tables["train"]])
     numbers = {name: number for number, name in enumerate(classes)}
     if card.choices:  # a label is the number of a choice, or the name of its column
         numbers = {**{str(number): number for number in range(len(classes))}, **numbers}
@@ -99,6 +104,15 @@ def _read_table(rows_of: Callable[[Path, Card], Iterator[Row]], source: Source) 
     splits, split_note = three_splits(given, card.percent, groups, "your files", source.split_seed)
     duplicates = overlap_notes(zip(*list(vars(rows).values())[:-1], strict=True) for rows in splits)
     return cast(Data, data_type(source.name, classes, *splits, (split_note or FILES, *notes, *duplicates)))
+
+
+def _require_repeated(path: Path, label: str, rows: Sequence[tuple[int, str]]) -> None:
+    """Raise InputError for a class of a single row among many others: a slip, or too little to train and test on."""
+    counts = Counter(name for _, name in rows)
+    for line, name in rows if len(rows) >= MIN_ROWS else ():
+        if name and counts[name] == 1:
+            advice = f"correct it, or list all classes in {CARD}"
+            raise InputError(f"{path}:{line}: {label} '{name[:40]}': the only row of its class: {advice}")
 
 
 def _choices(card: Card, *columns: Any) -> ChoiceSplit:

@@ -13,6 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
 
 from dropbench.adapters.vision.image_encoder import build_image_encoder
+from dropbench.harness.models.catalog import MODELS
 from dropbench.harness.training.regularization import bind_trial
 from dropbench.tasks.floors.floors import floors
 from dropbench.tasks.floors.probe import INVERSE_PENALTIES, frozen_features
@@ -229,3 +230,20 @@ def test_features_are_the_inputs_of_layers_that_score_a_whole_image() -> None:
 
     x = torch.rand(2, 5, 4)
     assert torch.equal(frozen_features(Tokens(), x, classes=3), x[:, 0])
+
+
+@pytest.mark.parametrize(
+    ("model", "config", "sizes", "message"),
+    [
+        ("transformers-encoder", "ViTConfig", {"vocabulary": 2, "max_length": 8}, "vit reads no text: expected a mode"),
+        ("image-encoder", "BertConfig", {"image_size": (8, 8), "channels": 3}, "bert classifies no images: expected"),
+    ],
+)
+def test_weights_of_another_kind_of_input_are_refused(
+    tmp_path: Path, model: str, config: str, sizes: dict[str, Any], message: str
+) -> None:
+    import transformers
+
+    getattr(transformers, config)().save_pretrained(tmp_path)
+    with one_line(message):
+        MODELS.get(model)(model, {}, **sizes, classes=2, weights=tmp_path)

@@ -49,6 +49,11 @@ def tuned(**changes: Any) -> Suite:
     return parse_suite({**SMALL, "presets": presets, **changes}, "small", "small.yaml")
 
 
+def test_a_misspelt_kind_of_tuning_is_one_line() -> None:
+    with pytest.raises(InputError, match=r"presets\.paper\.tuned=stagd: expected true, false or staged$"):
+        tuned(presets={"paper": {"seeds": 2, "tuned": "stagd"}})
+
+
 def spaces(suite: Suite, **options: Any) -> dict[str, dict[str, Any]]:
     cells = suite.cells(SuiteOptions(preset="paper", data=("mr",), **options))
     return {cell.row: dict(cell.sweep.space) if cell.sweep is not None else {} for cell in cells}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import time
@@ -54,6 +55,11 @@ def test_one_configuration_without_a_suite_and_with_a_new_database(place: Workpl
     again = place.call(*words, "--set", "steps=5")
     assert "nothing to train: 1 trial already done" in again.stderr
     assert again.stdout == done.stdout
+    table = place.ok(*words, "--regularizer", "none", "--set", "steps=5", "--seeds", "3")
+    id = re.findall(r"`dropbench report --request ([0-9a-f]+)`", table.stderr)[0]
+    assert place.call("report", "--request", id).stdout == table.stdout
+    assert "Δ base: difference from 'dropkey:ratio=0.2', paired by seed" in table.stdout
+    assert "95 % confidence interval (paired t-test)" in " ".join(table.stdout.split())
 
 
 @pytest.mark.slow

@@ -162,6 +162,8 @@ def test_parallel_text(source: WriteSource) -> None:
         ("csv", {"a.csv": b'text,label\n"a,0\nb,1\n'}, r"a\.csv:2: unexpected end of data"),
         ("csv", {"a.csv": b"text,label\na,0\nb,\n"}, r"a\.csv:3: label '': not among 0, the classes of train"),
         ("csv", {"a.csv": b"text,label\na,0\n"}, r"a\.csv: 1 class: expected two or more"),
+        ("csv", {"a.csv": b"text,label\n" + b"a,yes\nb,no\n" * 10 + b"c,ye\n"},
+         r"a\.csv:22: label 'ye': the only row of its class: correct it, or list all classes in card\.yaml"),
         ("csv", {"train.csv": b"text,label\na,0\nb,1\n", "test.csv": b"text,label\nb,2\n"}, r"test\.csv:2: label '2'"),
         ("csv", {"train.csv": b"x", "extra.csv": b"y"}, "extra.csv, train.csv: expected 1 for train"),
         ("csv", {"dev.csv": b"x"}, "dev.csv: expected 1 for train"),
