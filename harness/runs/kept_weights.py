@@ -44,6 +44,11 @@ def keeps_weights(directory: RunDirectory) -> bool:
     return best == directory.id
 
 
+def has_no_weights(directory: RunDirectory) -> bool:
+    """Return whether a fine-tuned trial finished before anything asked for its weights."""
+    return directory.succeeded() and not (directory.path / FILE).exists()
+
+
 def discard_weights(directory: RunDirectory) -> None:
     """Delete the weights of a trial that has just succeeded, or those of its rivals that were the best before it.
 

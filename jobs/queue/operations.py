@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,8 +11,8 @@ from pathlib import Path
 from dropbench.db.store.store import Enqueued, Store, SubmissionRow
 from dropbench.harness.checking.once import check_own_entries
 from dropbench.harness.checking.own_entries import blaming, entries_of
-from dropbench.harness.errors import InputError, UnsuitableError
-from dropbench.harness.runs.kept_weights import keep_weights
+from dropbench.harness.errors import InputError, UnsuitableError, count_of
+from dropbench.harness.runs.kept_weights import has_no_weights, keep_weights
 from dropbench.harness.runs.run_directory import BY_THE_USER, CANCELLED, RunDirectory, Runs
 from dropbench.harness.settings import Settings
 from dropbench.harness.suites.request import Request, write_request
@@ -78,7 +79,7 @@ def enqueue(
 
 def _keep_weights(settings: Settings, request: Request, trials: Mapping[str, Trial]) -> None:
     """Mark the fine-tuned trials that an analysis of the request needs, and on demand those that compete in a cell."""
-    runs, analyzed = Runs(settings.runs), set[str]()
+    runs, analyzed, lost = Runs(settings.runs), set[str](), set[str]()
     for cell in sorted(request.cells, key=lambda cell: cell.analysis is None):
         # With seeds for tuning, the trials of the table are those of the chosen candidate, once it is known.
         tuned_apart = cell.sweep is not None and cell.sweep.seeds
@@ -86,9 +87,16 @@ def _keep_weights(settings: Settings, request: Request, trials: Mapping[str, Tri
         own = [id for candidate in shown for id in candidate.trials]
         for id in own if cell.analysis is not None or settings.keep_weights else ():
             if id in trials and trials[id].weights is not None and id not in analyzed:
+                if has_no_weights(runs[id]):
+                    lost.add(id)
+                    continue
                 rivals = () if cell.analysis is not None else own
                 keep_weights(runs, trials[id], rivals, cell.selected_by or cell.measured)
         analyzed.update(own if cell.analysis is not None else ())
+    if settings.keep_weights and lost:
+        again = "to train one again, delete its result.json and checkpoint/, then run `dropbench db rebuild`"
+        finished = f"{count_of(len(lost), 'trial')} finished earlier, and kept no weights"
+        print(f"--keep-weights: {finished}: {again} and this command", file=sys.stderr)
 
 
 def _check_new(store: Store, settings: Settings, trials: Sequence[Trial], *, skips: bool) -> dict[str, str]:

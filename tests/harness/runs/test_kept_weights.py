@@ -64,7 +64,7 @@ def test_weights_stay_on_request_or_if_the_trial_began_from_random_ones(tmp_path
 
 
 def test_a_run_keeps_the_best_of_its_seeds_and_analyses_say_what_the_others_need(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("DROPBENCH_RUNS", str(tmp_path / "runs"))
     monkeypatch.setenv("DROPBENCH_DB", f"sqlite:///{tmp_path}/results.db")
@@ -87,3 +87,8 @@ def test_a_run_keeps_the_best_of_its_seeds_and_analyses_say_what_the_others_need
                 analyze(directory.id, "entropy", Options(samples=4), settings)
     dropbench.run(seeds=2, regularizer="dropkey:ratio=0.1", **options)
     assert with_weights(runs) == [kept]
+    assert "--keep-weights" not in capsys.readouterr().err
+    dropbench.run(seeds=2, keep_weights=True, regularizer="dropkey:ratio=0.1", **options)
+    assert "--keep-weights: 2 trials finished earlier, and kept no weights: to train one" in capsys.readouterr().err
+    dropbench.run(seeds=2, keep_weights=True, **options)
+    assert "--keep-weights" not in capsys.readouterr().err, "the best has its weights"
