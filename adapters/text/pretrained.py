@@ -13,6 +13,7 @@ from tokenizers import Encoding
 from tokenizers import Tokenizer as Backend
 from torch import Tensor, nn
 
+from dropbench.adapters.text.id_cache import Rows, cached_ids
 from dropbench.adapters.text.options import PretrainedOptions
 from dropbench.adapters.text.text_encoders import HEADS, Head
 from dropbench.adapters.text.transformers_text import TransformersEncoder
@@ -58,7 +59,11 @@ class Subwords:
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of each text with the model's special tokens."""
-        return [encoding.ids for encoding in self._encodings(texts)]
+
+        def encode() -> Rows:
+            return {"input_ids": [encoding.ids for encoding in self._encodings(texts)]}
+
+        return cached_ids(self._backend(), texts, f"texts {self.tokenizer.split_special_tokens}", encode)["input_ids"]
 
     def encode_pairs(
         self, pairs: Sequence[tuple[str, str]], max_length: int
@@ -71,13 +76,19 @@ class Subwords:
             ``input_ids`` and maybe ``token_type_ids`` of each pair, and whether the pair was truncated.
         """
         inputs = [_joined(*pair) for pair in pairs]
-        rows = [self._named(encoding) for encoding in self._encodings(inputs)]
-        truncated = [len(row["input_ids"]) > max_length for row in rows]
-        long = [number for number, shortened in enumerate(truncated) if shortened]
-        truncation = {"strategy": "longest_first", "max_length": max_length}
-        for number, encoding in zip(long, self._encodings([inputs[row] for row in long], truncation), strict=True):
-            rows[number] = self._named(encoding)
-        return {name: [row[name] for row in rows] for name in self.inputs}, truncated
+
+        def encode() -> Rows:
+            rows = [self._named(encoding) for encoding in self._encodings(inputs)]
+            truncated = [len(row["input_ids"]) > max_length for row in rows]
+            long = [number for number, shortened in enumerate(truncated) if shortened]
+            truncation = {"strategy": "longest_first", "max_length": max_length}
+            for number, encoding in zip(long, self._encodings([inputs[row] for row in long], truncation), strict=True):
+                rows[number] = self._named(encoding)
+            return {name: [row[name] for row in rows] for name in self.inputs} | {"cut": [[each] for each in truncated]}
+
+        own = self.tokenizer.split_special_tokens, self.tokenizer.truncation_side, self.inputs
+        rows = cached_ids(self._backend(), inputs, f"pairs {max_length} {own}", encode)
+        return {name: rows[name] for name in self.inputs}, [bool(cut) for [cut] in rows["cut"]]
 
     def encode_windows(
         self, questions: Sequence[str], contexts: Sequence[str], max_length: int, stride: int
@@ -126,6 +137,14 @@ class Subwords:
         ids = self.encode([text])[0] if isinstance(text, str) else self.encode_words([text])[0][0]
         return cast(list[str], self.tokenizer.convert_ids_to_tokens(ids))
 
+    def _backend(self) -> Backend:
+        """Return the library's backend without padding and truncation, which the file of a tokenizer may bring."""
+        backend: Backend = self.tokenizer.backend_tokenizer
+        backend.no_padding()
+        backend.no_truncation()
+        backend.encode_special_tokens = self.tokenizer.split_special_tokens
+        return backend
+
     def _encodings(
         self,
         inputs: Sequence[Any],
@@ -138,15 +157,11 @@ class Subwords:
 
         Without `places`, encodings have no characters (`offsets`) and words (`word_ids`) of tokens.
         """
-        backend: Backend = self.tokenizer.backend_tokenizer
-        encode = backend.encode_batch if places else backend.encode_batch_fast
         for start in range(0, len(inputs), BATCH):
-            # The file of a tokenizer may bring these, too.
-            backend.no_padding()
-            backend.no_truncation()
+            backend = self._backend()
+            encode = backend.encode_batch if places else backend.encode_batch_fast
             if truncation is not None:
                 backend.enable_truncation(**truncation, direction=self.tokenizer.truncation_side)
-            backend.encode_special_tokens = self.tokenizer.split_special_tokens
             yield from encode(inputs[start : start + BATCH], **options)
 
     def _named(self, encoding: Encoding) -> dict[str, list[int]]:

@@ -4,13 +4,47 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tokenizers import Tokenizer
 
-from dropbench.adapters.text import pretrained
+from dropbench.adapters.text import id_cache, pretrained
 from dropbench.adapters.text.pretrained import Subwords
 from tests.tasks.test_weights import folder  # noqa: F401 - used by pytest
+
+
+def test_ids_are_read_again_from_the_cache(
+    folder: Path,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    texts = ["who runs ?", "", "the dogs , the man", "how is a running dog , man , dog ?"]
+    pairs = [(text, other) for text, other in zip(texts, reversed(texts), strict=True)]
+
+    def encoded() -> list[Any]:
+        own = Subwords(folder)
+        return [own.encode(texts), own.encode_pairs(pairs, 9), own.encode_pairs(pairs, 12), own.encode(texts[:3])]
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    expected = encoded()
+    assert not [*tmp_path.iterdir()], "these are too few"
+    monkeypatch.setattr(id_cache, "MIN_TEXTS", 1)
+    assert encoded() == expected
+    files = sorted(tmp_path.rglob("*.npz"))
+    assert len(files) == 4, "texts and pairs, by length"
+    with monkeypatch.context() as context:
+        context.setattr(Subwords, "_encodings", lambda *_: pytest.fail("encoded again"))
+        assert encoded() == expected
+    content = [file.read_bytes() for file in files]
+    flipped = bytes([content[2][200] ^ 1])
+    for file, damage in zip(files, (b"", content[1][:-9], content[2][:200] + flipped + content[2][201:]), strict=False):
+        file.write_bytes(damage)
+    assert encoded() == expected
+    assert [file.read_bytes() for file in files] == content
+    shutil.rmtree(tmp_path / "dropbench")
+    (tmp_path / "dropbench").write_text("no folder")
+    assert encoded() == expected
 
 
 def test_texts_in_batches_have_the_ids_of_the_library_for_each(
