@@ -73,8 +73,8 @@ class Searches:
 
     @property
     def remaining(self) -> int:
-        """Return the number of candidates still to come, of all cells; one that is trained again counts again."""
-        return sum(searched.cell.remaining + searched.to_choose for searched in self.searched)
+        """Return the number of candidates still to come, of columns with the same trials once."""
+        return sum({_trials_key(each.cell): each.cell.remaining + each.to_choose for each in self.searched}.values())
 
     def start(self) -> dict[str, Trial]:
         """Store the request with the candidates that are known, and enqueue its trials.
@@ -200,12 +200,18 @@ def describe_open(store: Store) -> list[str]:
     lines = []
     for suite in dict.fromkeys(request.suite.name for request in own):
         for table in grouped([request for request in own if request.suite.name == suite]):
-            counts = [_to_request(cell, request, store) for cell, request in table.cells()]
+            by_trials = {_trials_key(cell): (cell, request) for cell, request in table.cells()}
+            counts = [_to_request(cell, request, store) for cell, request in by_trials.values()]
             if any(counts):
                 command = f"`dropbench enqueue {suite} --preset {table.newest.preset} …`"
                 candidates = f"{count_of(sum(counts), 'candidate')} of {count_of(len(counts), 'cell')}"
                 lines.append(f"{suite}, {table.label}: {candidates} to come: {command} requests them.")
     return lines
+
+
+def _trials_key(cell: RequestedCell) -> tuple[str, str]:
+    """Return what cells have in common that show several metrics of the same trials."""
+    return cell.row, cell.request.model_dump_json()
 
 
 def _to_request(cell: RequestedCell, request: Request, store: Store) -> int:

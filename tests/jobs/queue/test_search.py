@@ -84,7 +84,7 @@ def test_a_killed_search_resumes_to_the_same_result(workplace: Callable[[Path], 
     assert (again["chosen"], len(again["candidates"])) == (expected["chosen"], 5)
 
 
-STAGED = f"""{HEAD}
+STAGED = f"""{HEAD.replace("{label: Tiny}", "{label: Tiny}, {label: loss, metric: loss}")}
 rows:
   - {{label: none, baseline: true, trial: {{regularizer: none}}}}
   - {{label: dropkey, trial: {{regularizer: dropkey, params: {{ratio: 0.3}}}}}}
