@@ -15,7 +15,7 @@ from dropbench.harness.errors import InputError, count_of
 from dropbench.harness.regularizers.spec import spec_label
 from dropbench.harness.trials.task import spec_of
 from dropbench.harness.trials.trial import FINAL_STATES, Trial
-from dropbench.jobs.queue.status import TrainProgress, train_progress
+from dropbench.jobs.queue.train_progress import TrainProgress, train_progress
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

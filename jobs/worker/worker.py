@@ -9,6 +9,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,9 @@ class Worker:
         with hub_offline(), without_variables(*LAUNCHER):  # inherited, they would let training wait for other processes
             in_job = self.executor == "slurm" and job is not None
             if self.processes > 1:
-                run_together(self.processes, settings, self, lambda group: self.run_in_group(settings, group, job))
+                directories = [RunDirectory(Path(path)) for path in self.directories]
+                run = partial(self.run_in_group, settings, job=job)
+                run_together(self.processes, settings, self.submission, Path(self.folder), directories, run)
                 return
             group = ProcessGroup.join(Path(self.folder), str(job), settings) if in_job else ProcessGroup()
             self.run_in_group(settings, group, job)
@@ -93,8 +96,8 @@ class Worker:
     def run_in_group(self, settings: Settings, group: ProcessGroup, job: str | None) -> None:
         """Run the list as the first of a group of processes, or follow it."""
         in_step = True
-        requests = StopRequests(Path(self.folder), local=self.executor != "slurm", looks=group.rank == 0)
-        with requests as stop_requests:
+        local, looks = self.executor != "slurm", group.rank == 0
+        with StopRequests(Path(self.folder), local=local, looks=looks, keyboard=self.terminal) as stop_requests:
             if group.rank:
                 follow(settings, group, stop_requests)
             else:
@@ -104,7 +107,6 @@ class Worker:
                     self.run_side_by_side(settings, stop_requests)
                 elif in_step := self.run_list(settings, stop_requests, group):
                     group.broadcast(None)  # otherwise the followers are in another collective call
-        stop_requests.forward_signal(keyboard=self.terminal)
         if group.size > 1 and not in_step:
             sys.exit("the trial ended in one process, and the others wait for it")
 
