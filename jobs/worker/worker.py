@@ -19,7 +19,6 @@ from submitit.core.utils import DelayedSubmission
 from dropbench.harness.cli.streams import output_is_closed
 from dropbench.harness.clock import utc_now_iso
 from dropbench.harness.errors import InputError, Interrupted
-from dropbench.harness.predictions.store import FOLDER as PREDICTIONS
 from dropbench.harness.runs.kept_weights import discard_weights
 from dropbench.harness.runs.lease import Lease, SupersededError, holder
 from dropbench.harness.runs.run_directory import RunDirectory
@@ -27,7 +26,7 @@ from dropbench.harness.settings import Settings
 from dropbench.harness.source import CodeChangedError, at_start, require_unchanged
 from dropbench.harness.variables import LAUNCHER, hub_offline, without_variables
 from dropbench.jobs.worker import retry, slots
-from dropbench.jobs.worker.attempt import Attempt, finalize_dead, open_log, remove_temp_files
+from dropbench.jobs.worker.attempt import Attempt, finalize_dead, open_log
 from dropbench.jobs.worker.forked import import_libraries, run_side_by_side, run_together
 from dropbench.jobs.worker.longest_first import LongestFirst
 from dropbench.jobs.worker.probe import Probe
@@ -182,10 +181,6 @@ class Worker:
         if lease is None:
             return True
         with lease, directory.held_by(lease):
-            for folder in ("checkpoint", "attempts", PREDICTIONS):
-                remove_temp_files(directory.path / folder)
-            for name in ("environment.json", "result.json"):  # other files of the directory have other writers
-                remove_temp_files(directory.path, f".{name}.*")
             attempt = Attempt(
                 directory,
                 submission=self.submission,
