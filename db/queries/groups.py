@@ -207,7 +207,7 @@ class Groups:
         twins = [pairs for pairs in alike.values() if len(pairs) > 1]
         ids = in_list(connection, Configs.c.id, [id for pairs in twins for id, _ in pairs])
         rows = connection.execute(select(Configs.c.id, Configs.c.config).where(ids)) if twins else ()
-        configs = dict(rows)
+        configs = {id: config for id, config in rows}  # noqa: C416 - dict() would take the result for a mapping
         for pairs in twins:
             fields = differing_fields([configs[id] for id, _ in pairs])
             for (_, group), texts in zip(pairs, fields, strict=True):
