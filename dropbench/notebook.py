@@ -10,7 +10,7 @@ from typing import Any
 
 from dropbench.db.store.store import TrialRow
 from dropbench.jobs.queue.progress_bar import ProgressBar, describe_running
-from dropbench.jobs.queue.status import train_progress
+from dropbench.jobs.queue.train_progress import train_progress
 
 MAX_LINES = 4
 """The last lines that are shown."""

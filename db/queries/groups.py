@@ -13,11 +13,10 @@ from typing import Any
 from sqlalchemy import Connection, Select, Text, cast, func, select
 
 from dropbench.db.queries.marks import (
-    DIGEST_LENGTH,
     Machine,
     data_sets,
+    differing_fields,
     differing_items,
-    flatten,
     machines,
     mark_columns,
     marks_of,
@@ -208,11 +207,11 @@ class Groups:
         twins = [pairs for pairs in alike.values() if len(pairs) > 1]
         ids = in_list(connection, Configs.c.id, [id for pairs in twins for id, _ in pairs])
         rows = connection.execute(select(Configs.c.id, Configs.c.config).where(ids)) if twins else ()
-        fields = {id: flatten(config).items() for id, config in rows}
+        configs = {id: config for id, config in rows}  # noqa: C416 - dict() would take the result for a mapping
         for pairs in twins:
-            common = set[tuple[str, str]].intersection(*(set(fields[id]) for id, _ in pairs))
-            for id, group in pairs:
-                group.marks.update(f"{name} {text[:DIGEST_LENGTH]}" for name, text in fields[id] - common)
+            fields = differing_fields([configs[id] for id, _ in pairs])
+            for (_, group), texts in zip(pairs, fields, strict=True):
+                group.marks.update(texts)
 
 
 def grouped(

@@ -86,11 +86,16 @@ def mark_alike(labels: Sequence[Row], config_json: Sequence[str]) -> None:
     for position, label in enumerate(labels):
         alike.setdefault(repr(label), []).append(position)
     for positions in (positions for positions in alike.values() if len(positions) > 1):
-        fields = {position: set(flatten(json.loads(config_json[position])).items()) for position in positions}
-        common = set.intersection(*fields.values())
-        for position, own in fields.items():
-            texts = (f"{name} {text[:DIGEST_LENGTH]}" for name, text in own - common)
+        fields = differing_fields([json.loads(config_json[position]) for position in positions])
+        for position, texts in zip(positions, fields, strict=True):
             labels[position]["mark"] = mark_text([labels[position]["mark"], *texts])
+
+
+def differing_fields(configs: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """Return the fields of each configuration that not all of them have, such as ``recipe.lr 0.001``."""
+    fields = [set(flatten(config).items()) for config in configs]
+    common = set.intersection(*fields)
+    return [[f"{name} {text[:DIGEST_LENGTH]}" for name, text in own - common] for own in fields]
 
 
 def data_sets(connection: Connection, *clauses: ColumnElement[bool]) -> list[tuple[str, str]]:

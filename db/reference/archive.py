@@ -6,7 +6,6 @@ import io
 import lzma
 import zipfile
 import zlib
-from collections.abc import Mapping
 from pathlib import Path
 
 from dropbench.harness.errors import InputError
@@ -20,19 +19,7 @@ EXPECTED = "expected `reference`, or a file that `python -m docs.reference exten
 MAX_BYTES = 2**28
 """Maximum size of the unpacked database; that of 3,000 trials is 10 MB."""
 
-_TIME = (1980, 1, 1, 0, 0, 0)
 _DAMAGE = (zipfile.BadZipFile, lzma.LZMAError, zlib.error, EOFError, OSError, RuntimeError, ValueError, KeyError)
-
-
-def archive_bytes(files: Mapping[str, bytes]) -> bytes:
-    """Return the archive of files by name."""
-    content = io.BytesIO()
-    with zipfile.ZipFile(content, "w") as archive:
-        for name, data in sorted(files.items()):
-            info = zipfile.ZipInfo(name, _TIME)
-            info.external_attr = 0o644 << 16
-            archive.writestr(info, data, compress_type=zipfile.ZIP_LZMA)
-    return content.getvalue()
 
 
 def unpack(content: bytes, where: str) -> bytes:

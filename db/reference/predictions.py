@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, select
 
 from dropbench.db.schema.connection import reading
 from dropbench.db.schema.reference import Examples, Predicted
@@ -14,39 +14,11 @@ from dropbench.db.schema.tables import Trials
 from dropbench.db.store.store import Store
 from dropbench.db.transfer.validation import WrongRowError
 from dropbench.harness.errors import InputError
-from dropbench.harness.predictions.schema import ID, Header, Predictions, Row, check_header, content_id
+from dropbench.harness.predictions.schema import ID, Header, Predictions
 from dropbench.harness.validation import validated
 
 COLUMNS = {"target": "class", "prediction": "class", "correct": "number"}
 """The columns that are kept, with their kinds."""
-
-
-def compact(predictions: Predictions) -> tuple[Row, Row] | None:
-    """Return the rows of `Examples` and `Predicted`; None unless the task predicts one class for each example."""
-    header, rows = predictions.header, predictions.rows
-    if not COLUMNS.items() <= header.columns.items():
-        return None
-    complete = [row["index"] for row in rows] == list(range(len(rows)))
-    if not complete or any(row["correct"] != (row["target"] == row["prediction"]) for row in rows):
-        return None
-    metrics = {name: ratio for name, ratio in header.metrics.items() if {ratio.sum, *ratio.over} <= COLUMNS.keys()}
-    kept = header.model_copy(update={"columns": COLUMNS, "metrics": metrics, "corpus": {}})
-    examples = {
-        "header": _json(kept.model_dump(mode="json", exclude={"trial"})),
-        "ids": " ".join(row["id"] for row in rows),
-        "targets": _json([row["target"] for row in rows]),
-    }
-    id = content_id(*examples.values())
-    classes = _json([row["prediction"] for row in rows])
-    predicted = {"trial_id": header.trial, "split": header.split, "examples_id": id, "classes": classes}
-    return {"examples_id": id, **examples}, predicted
-
-
-def add(connection: Connection, rows: Iterable[tuple[Row, Row]]) -> None:
-    """Insert rows of `compact`, without those that are present already."""
-    for examples, predicted in rows:
-        for table, row in ((Examples, examples), (Predicted, predicted)):
-            connection.execute(insert(table).prefix_with("OR IGNORE"), row)
 
 
 def load_reference_predictions(store: Store, trial_id: str, split: str) -> Predictions | None:
@@ -85,7 +57,6 @@ def check_predictions(connection: Connection) -> None:
 
 def _unpacked(examples: Mapping[Any, Any], classes: str, trial: str) -> Predictions:
     header = validated(Header, {**json.loads(examples["header"]), "trial": trial}, "examples")
-    check_header(header, "examples")
     ids, targets, predicted = examples["ids"].split(" "), json.loads(examples["targets"]), json.loads(classes)
     if header.columns != COLUMNS or len(ids) != header.rows or not all(map(ID.fullmatch, ids)):
         raise ValueError(f"expected {header.rows} ids, and the columns {', '.join(COLUMNS)}")
@@ -108,7 +79,3 @@ def _are_classes(numbers: object, length: int, classes: int) -> bool:
         and min(numbers, default=0) >= 0
         and max(numbers, default=-1) < classes
     )
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from dropbench.db.reference.predictions import compact
+from dropbench.db.reference.predictions import COLUMNS
 from dropbench.db.report.view.requests import grouped
 from dropbench.db.schema.tables import FINAL
 from dropbench.db.store.run_record import RunRecord, read_run_record
 from dropbench.harness.errors import InputError
-from dropbench.harness.predictions.schema import Row
+from dropbench.harness.predictions.schema import Predictions, Row, content_id
 from dropbench.harness.runs.predictions import load_predictions
 from dropbench.harness.runs.run_directory import RunDirectory, Runs
 from dropbench.harness.suites.request import Request, read_request, request_files
@@ -39,7 +39,7 @@ class Candidate:
     Attributes:
         record: the trial with its attempts and final metrics.
         details: its row of `dropbench.db.schema.reference.Details`.
-        predictions: rows of `dropbench.db.reference.predictions.compact`.
+        predictions: rows of `compact`.
     """
 
     record: RunRecord
@@ -149,3 +149,28 @@ def _deviation(candidate: Candidate, *, plugins: bool) -> str | None:
     if any((attempt["micro_batch_splits"] or 1) > 1 for attempt in candidate.record.attempts):
         return "batches split after it ran out of memory"
     return version_note(trial)
+
+
+def compact(predictions: Predictions) -> tuple[Row, Row] | None:
+    """Return the rows of `Examples` and `Predicted`; None unless the task predicts one class for each example."""
+    header, rows = predictions.header, predictions.rows
+    if not COLUMNS.items() <= header.columns.items():
+        return None
+    complete = [row["index"] for row in rows] == list(range(len(rows)))
+    if not complete or any(row["correct"] != (row["target"] == row["prediction"]) for row in rows):
+        return None
+    metrics = {name: ratio for name, ratio in header.metrics.items() if {ratio.sum, *ratio.over} <= COLUMNS.keys()}
+    kept = header.model_copy(update={"columns": COLUMNS, "metrics": metrics, "corpus": {}})
+    examples = {
+        "header": _json(kept.model_dump(mode="json", exclude={"trial"})),
+        "ids": " ".join(row["id"] for row in rows),
+        "targets": _json([row["target"] for row in rows]),
+    }
+    id = content_id(*examples.values())
+    classes = _json([row["prediction"] for row in rows])
+    predicted = {"trial_id": header.trial, "split": header.split, "examples_id": id, "classes": classes}
+    return {"examples_id": id, **examples}, predicted
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)

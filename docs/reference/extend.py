@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import delete, insert, not_, select
+from sqlalchemy import Connection, delete, insert, not_, select
 
 from docs.reference.collect import Candidate, collect, requests_of
 from docs.reference.metadata import croissant, licences
-from dropbench.db.reference.archive import CROISSANT, DATABASE, LICENCES, archive_bytes
+from dropbench.db.reference.archive import CROISSANT, DATABASE, LICENCES
 from dropbench.db.reference.load import load, private_database
-from dropbench.db.reference.predictions import add
 from dropbench.db.schema.connection import reading
 from dropbench.db.schema.reference import TABLES, Details, Examples, Predicted
 from dropbench.db.schema.tables import METADATA, Attempts, Configs, Metrics, Trials
@@ -23,12 +24,15 @@ from dropbench.db.store.requests import add_requests
 from dropbench.db.store.rows import finals_of, in_list
 from dropbench.db.store.store import Store
 from dropbench.harness.errors import InputError
+from dropbench.harness.predictions.schema import Row
 from dropbench.harness.suites.suite import Suite
 from dropbench.harness.trials.result_versions import version_note
 from dropbench.harness.trials.trial import Trial
 
 COUNTERS = (24, 40, 92, 96)
 """Offsets in the header of SQLite's format: changes of content and schema, and the version of SQLite that wrote it."""
+_TIME = (1980, 1, 1, 0, 0, 0)
+"""That of all files of the archive."""
 
 
 @dataclass(frozen=True)
@@ -84,10 +88,19 @@ def extend(
             add_requests(connection, requests)
             if added:
                 connection.execute(insert(Details), [candidates[id].details for id in added])
-            add(connection, (row for id in candidates if id not in conflicts for row in candidates[id].predictions))
+            add_predictions(
+                connection, (row for id in candidates if id not in conflicts for row in candidates[id].predictions)
+            )
         total = len(known) + len(added)
         extension = Extension(added, len(finals), conflicts, collected.refused, removed, total)
         return packed(store), extension
+
+
+def add_predictions(connection: Connection, rows: Iterable[tuple[Row, Row]]) -> None:
+    """Insert rows of `compact`, without those that are present already."""
+    for examples, predicted in rows:
+        for table, row in ((Examples, examples), (Predicted, predicted)):
+            connection.execute(insert(table).prefix_with("OR IGNORE"), row)
 
 
 def remove_earlier(store: Store) -> int:
@@ -138,6 +151,17 @@ def packed(store: Store) -> bytes:
     files = {DATABASE: bytes(database), LICENCES: licences(store).encode()}
     files[CROISSANT] = croissant(store, files[DATABASE]).encode()
     return archive_bytes(files)
+
+
+def archive_bytes(files: Mapping[str, bytes]) -> bytes:
+    """Return the archive of files by name."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for name, data in sorted(files.items()):
+            info = zipfile.ZipInfo(name, _TIME)
+            info.external_attr = 0o644 << 16
+            archive.writestr(info, data, compress_type=zipfile.ZIP_LZMA)
+    return content.getvalue()
 
 
 def _finals(candidate: Candidate) -> dict[str, float | None]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
-from dropbench.harness.checking.own_entries import OwnEntry, entries_of
+from dropbench.harness.checking.own_entries import OwnEntry
 from dropbench.harness.errors import InputError
 from dropbench.harness.files import cache_folder, canonical_json
 from dropbench.harness.settings import Settings
@@ -18,8 +18,10 @@ from dropbench.harness.trials.trial import Trial
 _passed: set[str] = set()
 
 
-def check_own_entries(trial: Trial, settings: Settings, *, again: bool = False) -> list[str]:
-    """Try what is a plug-in's in a trial, unless it has passed before, or `again`; return notes for its author.
+def check_own_entries(
+    trial: Trial, entries: Sequence[OwnEntry], settings: Settings, *, again: bool = False
+) -> list[str]:
+    """Try the entries of plug-ins in a trial, unless they have passed before, or `again`; return notes for the author.
 
     A shipped task, model and data set are not tried, but together with a regularizer of a plug-in.
 
@@ -28,8 +30,7 @@ def check_own_entries(trial: Trial, settings: Settings, *, again: bool = False) 
             and its file.
         UnsuitableError: the regularizer cannot work with the task or model.
     """
-    entries = entries_of(trial)
-    if not entries or ((key := check_key(trial, entries)) in _passed and not again):
+    if (key := check_key(trial, entries)) in _passed and not again:
         return []
     file = None
     with contextlib.suppress(InputError):  # no home folder

@@ -132,6 +132,7 @@ def _parameters(name: str) -> dict[str, list[str]]:
 
 complete_suite = completer(_suites)
 complete_source = one_of("timm", "hf")
+complete_preset = one_of("mini", "small", "paper")
 complete_regularizer = completer(_regularizers)
 complete_run = completer(_runs)
 complete_metric = completer(_metrics)

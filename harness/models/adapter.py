@@ -90,7 +90,7 @@ class Patch:
             self.module.site = self.site  # type: ignore[assignment]
 
     def detach(self) -> None:
-        """Restore the module; do nothing if it was never attached."""
+        """Restore the module, without a regularizer; do nothing if it was never attached."""
         self.release_site()
         original = getattr(type(self.module), "unpatched", None)
         if original is not None:
@@ -98,7 +98,8 @@ class Patch:
             del self.module.site
 
     def release_site(self) -> None:
-        """Remove the regularizer from the site."""
+        """Remove the regularizer from the site, and its module."""
+        uninstall(self.module, self.site)
         self.site.regularizer, self.site.parts = None, ()
         self.site.ratio = self.site.scheduled_ratio = 0.0
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from dropbench.harness.errors import InputError, UnsuitableError, unknown_name
 from dropbench.harness.models import adapter
-from dropbench.harness.models.adapter import ADAPTERS, Patch, install, site_of, uninstall
+from dropbench.harness.models.adapter import ADAPTERS, Patch, install, site_of
 from dropbench.harness.models.blocks import block_patches
 from dropbench.harness.models.forward_patch import follow_wrappers, stop_following
 from dropbench.harness.models.report import Report as Report
@@ -156,7 +156,7 @@ def bind(
     if isinstance(built, Composition):
         built.check_parts([patch.site for patch in bound], [patch.site for patch in patches])
     for patch in [*unconcerned, *(patch for patch, _ in skipped)]:
-        _release(patch)
+        patch.detach()
     for patch in bound:
         site, previous = patch.site, site_of(patch.module, patch.slot)
         built.bind_to(site, ratio_of)
@@ -185,7 +185,7 @@ def unregularize(model: Model) -> Model:
     _forget_objectives(model)
     stop_following(model)
     for patch in find_patches(model):
-        _release(patch)
+        patch.detach()
         patch.site.probe, patch.site.masked_keys, patch.site.mc_samples = None, None, 0
     return model
 
@@ -213,11 +213,6 @@ def find_patches(model: nn.Module) -> list[Patch]:
 def _forget_objectives(model: nn.Module) -> None:
     for module in model.modules():
         vars(module).pop(OBJECTIVE, None)
-
-
-def _release(patch: Patch) -> None:
-    uninstall(patch.module, patch.site)
-    patch.detach()
 
 
 def _skip_reason(

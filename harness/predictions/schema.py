@@ -7,9 +7,9 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from dropbench.harness.errors import InputError
 from dropbench.harness.validation import FiniteModel
@@ -76,6 +76,15 @@ class Header(FiniteModel):
     metrics: dict[str, Ratio] = Field(default_factory=dict)
     corpus: dict[str, dict[str, str | bool]] = Field(default_factory=dict)
 
+    @model_validator(mode="after")
+    def _measures_numbers(self) -> Self:
+        numeric = {name for name, kind in self.columns.items() if kind in ("number", "count")}
+        for name, ratio in self.metrics.items():
+            for column in (ratio.sum, *ratio.over):
+                if column not in numeric:
+                    raise ValueError(f"metric {name}: column '{column[:40]}': expected a column of numbers")
+        return self
+
     def named(self, column: str, value: Any) -> Any:
         """Return the value of a column with the names of classes instead of their numbers."""
         kind = self.columns.get(column)
@@ -126,15 +135,6 @@ def unique_ids(ids: Iterable[str]) -> list[str]:
         counts[id] = count = counts.get(id, 0) + 1
         unique.append(id if count == 1 else f"{id}-{count}")
     return unique
-
-
-def check_header(header: Header, where: str) -> None:
-    """Raise InputError if a metric names a column that does not exist or is not a number."""
-    numeric = {name for name, kind in header.columns.items() if kind in ("number", "count")}
-    for name, ratio in header.metrics.items():
-        for column in (ratio.sum, *ratio.over):
-            if column not in numeric:
-                raise InputError(f"{where}: metric {name}: column '{column[:40]}': expected a column of numbers")
 
 
 def check_row(row: object, header: Header, where: str) -> Row:

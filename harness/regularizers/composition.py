@@ -43,9 +43,9 @@ class Composition(Regularizer):
     """Several regularizers, each with its own schedules, at the sites that fit it.
 
     Parts that change different things are applied in the order of `dropbench.harness.regularizers.base.STAGES`,
-    whichever order
-    they are written in: these compositions are equal. Parts of the same stage do not commute and are applied in the
-    order in which they are written. At most one part may compute attention itself; the others surround it.
+    whichever order they are written in: these compositions are equal. Parts of the same stage do not commute and are
+    applied in the order in which they are written. At most one part may compute attention itself; the others surround
+    it.
     """
 
     draws_per_batch: ClassVar[Any] = _any_part("draws_per_batch")

@@ -7,14 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from dropbench.harness.errors import InputError, count_of
 from dropbench.harness.predictions.recorder import Recorder
-from dropbench.harness.predictions.schema import (
-    FORMAT,
-    Header,
-    Predictions,
-    check_header,
-    check_row,
-    unique_ids,
-)
+from dropbench.harness.predictions.schema import FORMAT, Header, Predictions, check_row, unique_ids
 from dropbench.harness.predictions.store import predictions_path, read_predictions, write_predictions
 from dropbench.harness.runs.run_directory import RunDirectory
 from dropbench.harness.trials.task import Split, Task
@@ -82,7 +75,6 @@ def recorded_predictions(
         "classes": tuple(recorder.classes or getattr(task, "classes", ())),
     }
     header = validated(Header, fields, "Recorder.define")
-    check_header(header, "Recorder.define")
     identified = [{"id": id, **row} for id, row in zip(unique_ids(known), rows, strict=True)]
     for row in identified:
         check_row(row, header, f"row of sample {row['index']}")

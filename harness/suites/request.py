@@ -30,9 +30,6 @@ from dropbench.harness.validation import StrictModel, input_error
 FOLDER = "requests"
 """The folder of the files, next to the run directories."""
 
-Conditions = Mapping[str, Mapping[str, str]]
-"""Conditions of training by kind and name: ``{"data": {"trec": "trec 0123456789ab"}}``."""
-
 
 class Heading(StrictModel):
     """The suite of a request, as it was; `name` is "" for a request without a suite."""

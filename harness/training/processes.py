@@ -102,6 +102,10 @@ class Processes:
             broadcast_object_list(values)
         return values[0]
 
+    def differs(self, value: object) -> bool:
+        """Return whether any process has another value than the main one."""
+        return self.any_rank(value != self.of_main(value))
+
     def share_buffers(self, model: nn.Module) -> None:
         """Give all processes the buffers of the main process, such as the running statistics of BatchNorm."""
         if not self.alone:

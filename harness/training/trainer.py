@@ -218,11 +218,11 @@ class Trainer(Evaluator):
         """
         with self.accelerator.main_process_first():  # it deletes those that are damaged
             resumed, problems = checkpoint.load_newest(self.checkpoints, self.load, self.eval_model().state_dict())
-        if self.any_rank(self.state.step != self.of_main(self.state.step)):
+        if self.differs(self.state.step):
             raise InputError(f"{self.checkpoints}: the processes read different checkpoints: `dropbench retry`")
         if (problem := self.evaluations.load(self.state.step)) is not None:
             problems.append(problem)
-        if self.any_rank(self.evaluations.sizes() != self.of_main(self.evaluations.sizes())):
+        if self.differs(self.evaluations.sizes()):
             self.evaluations.clear()
         for problem in problems:
             self.log(f"checkpoint {problem}")

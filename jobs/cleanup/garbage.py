@@ -110,19 +110,9 @@ def of_submission(folder: Path, policy: RetentionPolicy, *, in_database: bool) -
     yield from (("jobs", file) for file in files if old or (in_database and file.suffix == ".pkl"))
 
 
-def of_requests(folder: Path) -> Iterator[Garbage]:
-    """Yield half-written files of requests; a request is always kept."""
-    yield from (("half-written", file) for file in _files(folder, ".*", before=now(folder) - DAY))
-
-
-def of_plugins(folder: Path) -> Iterator[Garbage]:
-    """Yield half-written copies of plug-ins; a copy is always kept."""
-    yield from (("half-written", file) for file in _files(folder, ".*/**/*", before=now(folder) - DAY))
-
-
-def of_commands(jobs_folder: Path) -> Iterator[Garbage]:
-    """Yield the probe files of killed command lines."""
-    yield from (("half-written", file) for file in _files(jobs_folder, "probe-*", before=now(jobs_folder) - DAY))
+def half_written(folder: Path, pattern: str) -> Iterator[Garbage]:
+    """Yield the files of this pattern in a folder that holds no locks: they must be a day old."""
+    yield from (("half-written", file) for file in _files(folder, pattern, before=now(folder) - DAY))
 
 
 def _files(folder: Path, pattern: str, *, before: float = math.inf) -> list[Path]:

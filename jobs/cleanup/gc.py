@@ -149,9 +149,9 @@ def _delete_garbage(
             if not freed.dry_run:
                 with contextlib.suppress(OSError):  # not empty yet
                     folder.rmdir()
-        freed.delete(garbage.of_requests(settings.runs / REQUESTS))
-        freed.delete(garbage.of_plugins(settings.runs / PLUGINS))
-        freed.delete(garbage.of_commands(slots.jobs_folder(settings.runs)))
+        freed.delete(garbage.half_written(settings.runs / REQUESTS, ".*"))  # whole requests and copies are kept
+        freed.delete(garbage.half_written(settings.runs / PLUGINS, ".*/**/*"))
+        freed.delete(garbage.half_written(slots.jobs_folder(settings.runs), "probe-*"))  # of killed command lines
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dropbench.db.cli.output import Json
-from dropbench.harness.cli.completion import complete_regularizer, complete_source, complete_suite, one_of
+from dropbench.harness.cli.completion import complete_preset, complete_regularizer, complete_source, complete_suite
 from dropbench.harness.cli.examples import examples
 from dropbench.harness.errors import InputError
 from dropbench.jobs.cli.options import complete_profile
@@ -154,7 +154,7 @@ def doctor(
     ] = None,
     preset: Annotated[
         str,
-        typer.Option(help="The preset of the suite.", autocompletion=one_of("mini", "small", "paper")),
+        typer.Option(help="The preset of the suite.", autocompletion=complete_preset),
     ] = "paper",
     as_json: Json = False,
 ) -> None:

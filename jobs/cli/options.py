@@ -15,6 +15,7 @@ import typer
 from dropbench.harness.cli.completion import (
     Item,
     complete_model,
+    complete_preset,
     complete_regularizer,
     complete_task,
     completer,
@@ -38,7 +39,7 @@ ShownPreset = Annotated[
     typer.Option(
         "--preset",
         help="mini, small or paper; default: that of the newest request.",
-        autocompletion=one_of("mini", "small", "paper"),
+        autocompletion=complete_preset,
     ),
 ]
 ShownData = Annotated[
@@ -83,7 +84,7 @@ class RunOptions:
         typer.Option(
             help="mini: at most hours on two cores; small: tuned for minutes on one; paper: as published."
             "  [default: mini, or else the first]",
-            autocompletion=one_of("mini", "small", "paper"),
+            autocompletion=complete_preset,
         ),
     ] = None
     seeds: Annotated[

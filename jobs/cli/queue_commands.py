@@ -156,7 +156,6 @@ def cancel(words: Filter, as_json: Json = False) -> None:
 @app.command(epilog=examples("retry failed", "retry dropkey/table1 not cancelled"))
 def retry(words: Filter, as_json: Json = False) -> None:
     """Requeue failed and cancelled trials; each resumes from its last checkpoint."""
-    from dropbench.jobs.queue.operations import outdated
     from dropbench.jobs.queue.operations import retry as retry_trials
     from dropbench.jobs.queue.reconcile import collect
     from dropbench.jobs.queue.status import explain_no_match
@@ -164,8 +163,7 @@ def retry(words: Filter, as_json: Json = False) -> None:
     with _open_store() as (store, settings):
         collect(store, settings)
         ids = store.find(" ".join(words))
-        stale = outdated(store, ids)
-        requeued = retry_trials(store, settings, ids)
+        requeued, stale = retry_trials(store, settings, ids)
         if as_json:
             typer.echo(json.dumps({"requeued": requeued, "outdated": stale}))
             return

@@ -135,7 +135,7 @@ def check_trial(trial: Trial, settings: Settings, *, again: bool = False) -> lis
     with blaming(entries, "data"):
         require_readable(trial, settings)
     require_fitting_weights(trial, settings)
-    return check_own_entries(trial, settings, again=again)
+    return check_own_entries(trial, entries, settings, again=again) if entries else []
 
 
 def requeue_exhausted(store: Store, ids: Sequence[str]) -> list[str]:
@@ -145,23 +145,19 @@ def requeue_exhausted(store: Store, ids: Sequence[str]) -> list[str]:
     return store.set_states(dict.fromkeys(exhausted, ("queued", None)), only_from={"failed"}) if exhausted else []
 
 
-def retry(store: Store, settings: Settings, ids: Iterable[str]) -> list[str]:
-    """Requeue failed and cancelled trials, which resume from their checkpoints; return their ids.
+def retry(store: Store, settings: Settings, ids: Iterable[str]) -> tuple[list[str], dict[str, str]]:
+    """Requeue failed and cancelled trials, which resume from their checkpoints.
 
-    Those that `outdated` returns are left as they are.
+    Returns:
+        the ids of the requeued trials, and by id why the others would fail again: they were made with other result
+        versions.
     """
     ended = [id for id, row in store.states(list(ids)).items() if row.state in ("failed", "cancelled")]
-    stale = outdated(store, ended)
+    stale = {id: note for id, trial in store.trials(ended).items() if (note := version_note(trial, "requested"))}
     ended = [id for id in ended if id not in stale]
     for id in ended:
         _withdraw_cancellation(Runs(settings.runs)[id])
-    return store.set_states(dict.fromkeys(ended, ("queued", None)), only_from={"failed", "cancelled"})
-
-
-def outdated(store: Store, ids: Iterable[str]) -> dict[str, str]:
-    """Return by id why failed and cancelled trials would fail again: they were made with other result versions."""
-    ended = [id for id, row in store.states(list(ids)).items() if row.state in ("failed", "cancelled")]
-    return {id: note for id, trial in store.trials(ended).items() if (note := version_note(trial, "requested"))}
+    return store.set_states(dict.fromkeys(ended, ("queued", None)), only_from={"failed", "cancelled"}), stale
 
 
 def cancel(store: Store, settings: Settings, ids: Iterable[str], reason: str = BY_THE_USER) -> Cancelled:

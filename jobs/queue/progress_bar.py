@@ -14,7 +14,7 @@ from dropbench.db.store.store import TrialRow
 from dropbench.harness.errors import count_of
 from dropbench.harness.regularizers.spec import spec_label
 from dropbench.harness.trials.trial import FINAL_STATES, Trial
-from dropbench.jobs.queue.status import TrainProgress, train_progress
+from dropbench.jobs.queue.train_progress import TrainProgress, train_progress
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

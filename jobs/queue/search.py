@@ -13,16 +13,13 @@ from dataclasses import dataclass, field
 
 import sqlalchemy
 
-from dropbench.db.report.view.requests import grouped
 from dropbench.db.schema.connection import reading
-from dropbench.db.schema.tables import Metrics, Requests
-from dropbench.db.store.requests import load_requests
+from dropbench.db.schema.tables import Metrics
 from dropbench.db.store.rows import in_list
 from dropbench.db.store.store import Enqueued, Store
 from dropbench.db.tuning.propose import propose
-from dropbench.db.tuning.select import PRUNED, Candidate, is_pruned, select
+from dropbench.db.tuning.select import PRUNED, Candidate, is_pruned
 from dropbench.harness.clock import utc_now_iso
-from dropbench.harness.errors import count_of
 from dropbench.harness.settings import Settings
 from dropbench.harness.suites.request import Request, RequestedCandidate, RequestedCell
 from dropbench.harness.suites.search_space import Params
@@ -74,7 +71,7 @@ class Searches:
     @property
     def remaining(self) -> int:
         """Return the number of candidates still to come, of columns with the same trials once."""
-        return sum({_trials_key(each.cell): each.cell.remaining + each.to_choose for each in self.searched}.values())
+        return sum({trials_key(each.cell): each.cell.remaining + each.to_choose for each in self.searched}.values())
 
     def start(self) -> dict[str, Trial]:
         """Store the request with the candidates that are known, and enqueue its trials.
@@ -191,32 +188,6 @@ class Searches:
             return connection.scalar(query.where(in_list(connection, Metrics.c.trial_id, ids))) or 0
 
 
-def describe_open(store: Store) -> list[str]:
-    """Return a line per table whose searches have yet to request candidates, with the command that requests them."""
-    has_sweep = sqlalchemy.cast(Requests.c.content, sqlalchemy.Text).like('%"sampler"%')
-    with reading(store.engine) as connection:
-        loaded = load_requests(connection, has_sweep)
-    own = [request for origin, request in loaded if origin == "own"]
-    lines = []
-    for suite in dict.fromkeys(request.suite.name for request in own):
-        for table in grouped([request for request in own if request.suite.name == suite]):
-            by_trials = {_trials_key(cell): (cell, request) for cell, request in table.cells()}
-            counts = [_to_request(cell, request, store) for cell, request in by_trials.values()]
-            if any(counts):
-                command = f"`dropbench enqueue {suite} --preset {table.newest.preset} …`"
-                candidates = f"{count_of(sum(counts), 'candidate')} of {count_of(len(counts), 'cell')}"
-                lines.append(f"{suite}, {table.label}: {candidates} to come: {command} requests them.")
-    return lines
-
-
-def _trials_key(cell: RequestedCell) -> tuple[str, str]:
+def trials_key(cell: RequestedCell) -> tuple[str, str]:
     """Return what cells have in common that show several metrics of the same trials."""
     return cell.row, cell.request.model_dump_json()
-
-
-def _to_request(cell: RequestedCell, request: Request, store: Store) -> int:
-    """Return the number of candidates of a cell that are not requested yet, one that is trained again included."""
-    if cell.sweep is None or cell.remaining or not cell.sweep.seeds or cell.chosen is not None:
-        return cell.remaining + int(cell.remaining > 0 and cell.sweep is not None and bool(cell.sweep.seeds))
-    selection = select(cell, request.metrics[cell.request.task], store)
-    return int(not selection.settled or selection.chosen is not None)

@@ -1,4 +1,4 @@
-"""The states of trials, and the progress of running ones, from the database and the run directories of active ones."""
+"""The states of trials, from the database and the run directories of active ones."""
 
 from __future__ import annotations
 
@@ -7,26 +7,27 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import Text, cast, select
 
+from dropbench.db.report.view.requests import grouped
 from dropbench.db.schema.connection import reading
-from dropbench.db.schema.tables import Trials
+from dropbench.db.schema.tables import Requests, Trials
+from dropbench.db.store.requests import load_requests
 from dropbench.db.store.run_record import find_damage
 from dropbench.db.store.store import Store
+from dropbench.db.tuning.select import select as select_candidate
 from dropbench.harness.clock import utc_now_iso
 from dropbench.harness.errors import count_of, unknown_name
-from dropbench.harness.files import read_tail
 from dropbench.harness.settings import Settings
+from dropbench.harness.suites.request import Request, RequestedCell
 from dropbench.harness.trials.trial import TRIAL_STATES, TrialState
 from dropbench.jobs.queue.reconcile import ActiveTrial, inspect_active
-from dropbench.jobs.queue.search import describe_open
+from dropbench.jobs.queue.search import trials_key
+from dropbench.jobs.queue.train_progress import TrainProgress, train_progress
 
 MAX_CHECKED = 1000
 """Results that `dropbench status` compares with their run directories; `dropbench db rebuild` reads all."""
-_TAIL_BYTES = 16384
 
 
 @dataclass(frozen=True)
@@ -156,33 +157,6 @@ def list_counts(counts: Mapping[TrialState, int]) -> str:
 
 
 @dataclass(frozen=True)
-class TrainProgress:
-    """The progress of a running trial; fields are None before its first train event.
-
-    Attributes:
-        step: steps done.
-        steps: steps in all.
-        rate: steps per second since the last start.
-        loss: loss of the last train event.
-        at: time of the last train event, seconds since 1970.
-    """
-
-    id: str
-    step: int | None = None
-    steps: int | None = None
-    rate: float | None = None
-    loss: float | None = None
-    at: float | None = None
-
-    @property
-    def seconds(self) -> float | None:
-        """Return the time until the end of training at the current rate."""
-        if not self.rate or self.step is None or self.steps is None:
-            return None
-        return (self.steps - self.step) / self.rate
-
-
-@dataclass(frozen=True)
 class Activity:
     """All active trials at one time.
 
@@ -205,37 +179,27 @@ def activity(store: Store, settings: Settings) -> Activity:
     return Activity(status, states, running)
 
 
-def train_progress(directory: Path) -> TrainProgress:
-    """Return the progress of a run since its last start."""
-    events = _train_events(directory)
-    if not events:
-        return TrainProgress(directory.name)
-    last = events[-1]
-    first = next(event for event in events if event.get("phase") == last.get("phase") and event["step"] <= last["step"])
-    steps, seconds = last["step"] - first["step"], 0.0
-    if _is_number(last.get("time")) and _is_number(first.get("time")):
-        seconds = last["time"] - first["time"]
-    rate = steps / seconds if steps > 0 and seconds > 0 else None
-    total, loss, at = (last[key] if _is_number(last.get(key)) else None for key in ("steps", "loss", "time"))
-    return TrainProgress(directory.name, int(last["step"]), None if total is None else int(total), rate, loss, at)
+def describe_open(store: Store) -> list[str]:
+    """Return a line per table whose searches have yet to request candidates, with the command that requests them."""
+    has_sweep = cast(Requests.c.content, Text).like('%"sampler"%')
+    with reading(store.engine) as connection:
+        loaded = load_requests(connection, has_sweep)
+    own = [request for origin, request in loaded if origin == "own"]
+    lines = []
+    for suite in dict.fromkeys(request.suite.name for request in own):
+        for table in grouped([request for request in own if request.suite.name == suite]):
+            by_trials = {trials_key(cell): (cell, request) for cell, request in table.cells()}
+            counts = [_to_request(cell, request, store) for cell, request in by_trials.values()]
+            if any(counts):
+                command = f"`dropbench enqueue {suite} --preset {table.newest.preset} …`"
+                candidates = f"{count_of(sum(counts), 'candidate')} of {count_of(len(counts), 'cell')}"
+                lines.append(f"{suite}, {table.label}: {candidates} to come: {command} requests them.")
+    return lines
 
 
-def _train_events(directory: Path) -> list[dict[str, Any]]:
-    """Return the newest train events since the last start."""
-    events: list[dict[str, Any]] = []
-    for line in read_tail(directory / "events.jsonl", _TAIL_BYTES).split(b"\n"):
-        try:
-            event = json.loads(line) if b'"train"' in line or b'"resume"' in line else None
-        except (ValueError, RecursionError):
-            continue
-        if not isinstance(event, dict) or not _is_number(event.get("step")):
-            continue
-        if event.get("event") == "resume":  # steps after the checkpoint are repeated
-            events = [{**event, "steps": events[-1].get("steps")}] if events and event.get("step") else []
-        elif event.get("event") == "train":
-            events.append(event)
-    return events
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
+def _to_request(cell: RequestedCell, request: Request, store: Store) -> int:
+    """Return the number of candidates of a cell that are not requested yet, one that is trained again included."""
+    if cell.sweep is None or cell.remaining or not cell.sweep.seeds or cell.chosen is not None:
+        return cell.remaining + int(cell.remaining > 0 and cell.sweep is not None and bool(cell.sweep.seeds))
+    selection = select_candidate(cell, request.metrics[cell.request.task], store)
+    return int(not selection.settled or selection.chosen is not None)

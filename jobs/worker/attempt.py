@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from socket import gethostname
 from typing import Any, TextIO
@@ -18,12 +19,16 @@ from typing import Any, TextIO
 from dropbench.harness.clock import utc_now_iso
 from dropbench.harness.errors import InputError
 from dropbench.harness.files import open_regular
+from dropbench.harness.predictions.store import FOLDER as PREDICTIONS
 from dropbench.harness.runs.lease import Lease, SupersededError
 from dropbench.harness.runs.run_directory import RunDirectory
 from dropbench.harness.runs.stamps import stamped
 from dropbench.harness.source import code_digest
 from dropbench.jobs.worker import process_group, retry
 from dropbench.jobs.worker.failure import LOST, Failure
+
+HALF_WRITTEN = "checkpoint/.*", "attempts/.*", f"{PREDICTIONS}/.*", ".environment.json.*", ".result.json.*"
+"""Patterns of the half-written files of workers in a run directory; other files there have other writers."""
 
 
 class Attempt:
@@ -39,11 +44,12 @@ class Attempt:
         submitted_at: str | None = None,
         threads: int = 1,
     ) -> None:
-        """Start the attempt and write its record.
+        """Delete half-written files of killed writers, start the attempt and write its record.
 
         `job_id` is the executor's id of the job, `submitted_at` is ISO 8601, and `threads` are the CPU cores per
         process (0: all).
         """
+        _delete(directory, *HALF_WRITTEN)
         self.directory, self.previous = directory, directory.attempts()
         names = [file.stem for file in (directory.path / "attempts").glob("*.json")]
         self.number = 1 + max((int(name) for name in names if name.isdigit()), default=0)
@@ -155,7 +161,7 @@ def finalize_dead(directory: RunDirectory, exit_cause: ExitCause | None = None) 
 def _finalize(
     directory: RunDirectory, last: dict[str, Any], previous: list[dict[str, Any]], exit_cause: ExitCause | None
 ) -> None:
-    remove_temp_files(directory.path / "attempts")
+    _delete(directory, "attempts/.*")
     if directory.succeeded():
         end = {"state": "succeeded", **_progress(directory)}
     else:
@@ -177,9 +183,9 @@ def _waited(submitted_at: str | None, previous: list[dict[str, Any]]) -> float |
     return round(max(0.0, min(waits)), 3) if waits else None  # the login node's clock may be ahead
 
 
-def remove_temp_files(folder: Path, pattern: str = ".*") -> None:
-    """Delete the half-written files of killed writers; the caller holds the lease, which excludes live ones."""
-    for file in folder.glob(pattern):
+def _delete(directory: RunDirectory, *patterns: str) -> None:
+    """Delete half-written files; the caller holds the lease, which excludes live writers."""
+    for file in chain.from_iterable(map(directory.path.glob, patterns)):
         file.unlink(missing_ok=True)
 
 

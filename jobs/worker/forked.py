@@ -12,9 +12,10 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 from dropbench.harness.errors import InputError
 from dropbench.harness.runs.run_directory import RunDirectory
@@ -81,26 +82,41 @@ def run_side_by_side(run: Callable[[int], object], count: int, stop_requests: St
     Raises:
         ChildProcessError: one of them was killed; the others have run to their ends.
     """
-    running, killed, forwarded = set(), [], None
-    for number in range(count):
-        pid = os.fork()
-        if pid == 0:
-            run_and_exit(lambda number=number: run(number))  # type: ignore[misc]
-        running.add(pid)
+    codes = _exit_codes([_fork(partial(run, number)) for number in range(count)], stop_requests)
+    if died := [f"{pid} ({code})" for pid, code in codes.items() if code]:
+        raise ChildProcessError(f"{len(died)} of {count} processes of this job died: {', '.join(died)}")
+
+
+def _fork(run: Callable[[], object]) -> int:
+    """Call a function in a process of its own; return the process id."""
+    pid = os.fork()
+    if pid == 0:
+        run_and_exit(run)
+    return pid
+
+
+def _exit_codes(pids: Iterable[int], stop_requests: StopRequests, timeout: float = math.inf) -> dict[int, int]:
+    """Forward a signal to processes, and wait until they have ended; return their exit codes, the first to end first.
+
+    `timeout` is how many seconds the others have when the first has ended, after which they are killed.
+    """
+    running, forwarded, deadline = set(pids), None, math.inf
+    codes: dict[int, int] = {}
     while running:
         if stop_requests.signal not in (None, forwarded):
             forwarded = stop_requests.signal
-            for pid in running:
-                os.kill(pid, forwarded)
+            _send(running, forwarded)
+        if time.monotonic() > deadline:
+            deadline = math.inf
+            _send(running, signal.SIGKILL)
         for pid in list(running):
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
                 running.remove(pid)
-                if status:
-                    killed.append(f"{pid} ({os.waitstatus_to_exitcode(status)})")
+                codes[pid] = os.waitstatus_to_exitcode(status)
+                deadline = min(deadline, time.monotonic() + timeout)
         time.sleep(_POLL_INTERVAL_S)
-    if killed:
-        raise ChildProcessError(f"{len(killed)} of {count} processes of this job died: {', '.join(killed)}")
+    return codes
 
 
 class ProcessDiedError(Exception):
@@ -131,21 +147,19 @@ class ProcessDiedError(Exception):
                     log.write(f"{self}\n")
 
 
-class Submitted(Protocol):
-    """A worker: the id and the folder of its submission, and its run directories."""
-
-    submission: str
-    folder: str
-    directories: list[str]
-
-
-def run_together(count: int, settings: Settings, worker: Submitted, run: Callable[[ProcessGroup], object]) -> None:
-    """Call `run` in `count` processes, which train each trial of a worker together; record the death of one.
+def run_together(
+    count: int,
+    settings: Settings,
+    submission: str,
+    folder: Path,
+    directories: Sequence[RunDirectory],
+    run: Callable[[ProcessGroup], object],
+) -> None:
+    """Call `run` in `count` processes, which train each trial of a submission together; record the death of one.
 
     A trial that fails, or runs out of memory, ends all processes. Further ones train what is left.
     """
-    folder, last = Path(worker.folder), ""
-    directories = [RunDirectory(Path(path)) for path in worker.directories]
+    last = ""
 
     def run_rank(rank: int, port: int) -> None:
         run(ProcessGroup.on_this_machine(rank, count, port, folder, settings))
@@ -158,7 +172,7 @@ def run_together(count: int, settings: Settings, worker: Submitted, run: Callabl
                 died = False
             except ProcessDiedError as error:
                 error.record(directories)
-                started_at, state = _last_attempt(worker.submission, directories)
+                started_at, state = _last_attempt(submission, directories)
                 if started_at == last or state not in _ENDS_OF_ONE_TRIAL:
                     return
                 last = started_at
@@ -185,35 +199,20 @@ def _run_processes(run: Callable[[int, int], object], count: int, stop_requests:
     """
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
-        pids = []
-        for rank in range(count):
-            pid = os.fork()
-            if pid == 0:
-                listening.close()
-                run_and_exit(lambda rank=rank: run(rank, port))  # type: ignore[misc]
-            pids.append(pid)
+
+        def run_rank(rank: int) -> None:
+            listening.close()
+            run(rank, port)
+
+        pids = [_fork(partial(run_rank, rank)) for rank in range(count)]
         from torch._C._distributed_c10d import TCPStore
 
         store = TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False, master_listen_fd=listening.detach())
-    running, forwarded, deadline = dict(zip(pids, range(count), strict=True)), None, math.inf
-    deaths: list[tuple[str, int]] = []
-    while running:
-        if stop_requests.signal not in (None, forwarded):
-            forwarded = stop_requests.signal
-            _send(running, forwarded)
-        if time.monotonic() > deadline:
-            deadline = math.inf
-            _send(running, signal.SIGKILL)
-        for pid in list(running):
-            ended, status = os.waitpid(pid, os.WNOHANG)
-            if ended:
-                rank, code = running.pop(pid), os.waitstatus_to_exitcode(status)
-                if code and time.monotonic() < deadline:
-                    deaths.append((f"process {rank + 1} of the {count} that train together", code))
-                deadline = min(deadline, time.monotonic() + END_TIMEOUT_S)
-        time.sleep(_POLL_INTERVAL_S)
+    codes = _exit_codes(pids, stop_requests, END_TIMEOUT_S)
     del store
-    for which, code in sorted(deaths, key=lambda death: death[1] == 1):  # those of the others follow from its death
+    deaths = [(pid, code) for pid, code in codes.items() if code]
+    for pid, code in sorted(deaths, key=lambda death: death[1] == 1):  # those of the others follow from its death
+        which = f"process {pids.index(pid) + 1} of the {count} that train together"
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else "ended with an error"
         raise ProcessDiedError(pids[0], f"{which} {how}")
 

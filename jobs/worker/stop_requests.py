@@ -22,6 +22,9 @@ PREEMPTION_SIGNAL = signal.SIGUSR2
 class StopRequests:
     """Stop requests to this worker: signals, the stop file, a cancelled trial. As a context it handles the signals.
 
+    After the context, in which the checkpoint is written, a signal is passed on: Submitit's own handler requeues the
+    job. With `keyboard`, this process is a command line, which other signals end, too.
+
     Attributes:
         directory: the run directory of the current trial.
         looks: whether this process looks for the marker files; of those that train together, one is enough.
@@ -32,8 +35,8 @@ class StopRequests:
     LOCAL_POLL_INTERVAL_S = 0.5
     """The same for workers on the user's machine."""
 
-    def __init__(self, folder: Path, *, local: bool = True, looks: bool = True) -> None:
-        self.folder, self.looks = folder, looks
+    def __init__(self, folder: Path, *, local: bool = True, looks: bool = True, keyboard: bool = False) -> None:
+        self.folder, self.looks, self.keyboard = folder, looks, keyboard
         self.interval = self.LOCAL_POLL_INTERVAL_S if local else self.POLL_INTERVAL_S
         self.directory: RunDirectory | None = None
         self.signal: int | None = None
@@ -47,9 +50,16 @@ class StopRequests:
             self.previous_handlers[number] = signal.signal(number, self._handle)
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         for number, handler in self.previous_handlers.items():
             signal.signal(number, handler)
+        if kind is not None or self.signal is None:
+            return
+        if self.keyboard and self.signal == signal.SIGINT:
+            raise KeyboardInterrupt
+        handler = self.previous_handlers[self.signal]
+        if callable(handler) and (self.keyboard or self.signal == PREEMPTION_SIGNAL):
+            handler(self.signal, None)
 
     def watch(self, directory: RunDirectory) -> None:
         """Make this trial, which is not cancelled, the current one."""
@@ -74,17 +84,6 @@ class StopRequests:
             return "cancelled", self.cancelled
         cause = f"stopped by {signal.Signals(self.signal).name}" if self.signal else "stopped by the user"
         return "preempted" if self.signal == PREEMPTION_SIGNAL else "interrupted", cause
-
-    def forward_signal(self, keyboard: bool) -> None:
-        """Forward the signal after the checkpoint is written: Submitit's own handler requeues the job.
-
-        With `keyboard`, this process is a command line, which other signals end, too.
-        """
-        if keyboard and self.signal == signal.SIGINT:
-            raise KeyboardInterrupt
-        handler = self.previous_handlers.get(self.signal or 0)
-        if self.signal is not None and callable(handler) and (keyboard or self.signal == PREEMPTION_SIGNAL):
-            handler(self.signal, None)
 
     def _handle(self, number: int, frame: object) -> None:
         if number == signal.SIGINT and self.signal == number:

@@ -9,6 +9,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ from submitit.core.utils import DelayedSubmission
 from dropbench.harness.cli.streams import output_is_closed
 from dropbench.harness.clock import utc_now_iso
 from dropbench.harness.errors import InputError, Interrupted
-from dropbench.harness.predictions.store import FOLDER as PREDICTIONS
 from dropbench.harness.runs.kept_weights import discard_weights
 from dropbench.harness.runs.lease import Lease, SupersededError, holder
 from dropbench.harness.runs.run_directory import RunDirectory
@@ -26,7 +26,7 @@ from dropbench.harness.settings import Settings
 from dropbench.harness.source import CodeChangedError, at_start, require_unchanged
 from dropbench.harness.variables import LAUNCHER, hub_offline, without_variables
 from dropbench.jobs.worker import retry, slots
-from dropbench.jobs.worker.attempt import Attempt, finalize_dead, open_log, remove_temp_files
+from dropbench.jobs.worker.attempt import Attempt, finalize_dead, open_log
 from dropbench.jobs.worker.forked import import_libraries, run_side_by_side, run_together
 from dropbench.jobs.worker.longest_first import LongestFirst
 from dropbench.jobs.worker.probe import Probe
@@ -85,7 +85,9 @@ class Worker:
         with hub_offline(), without_variables(*LAUNCHER):  # inherited, they would let training wait for other processes
             in_job = self.executor == "slurm" and job is not None
             if self.processes > 1:
-                run_together(self.processes, settings, self, lambda group: self.run_in_group(settings, group, job))
+                directories = [RunDirectory(Path(path)) for path in self.directories]
+                run = partial(self.run_in_group, settings, job=job)
+                run_together(self.processes, settings, self.submission, Path(self.folder), directories, run)
                 return
             group = ProcessGroup.join(Path(self.folder), str(job), settings) if in_job else ProcessGroup()
             self.run_in_group(settings, group, job)
@@ -93,8 +95,8 @@ class Worker:
     def run_in_group(self, settings: Settings, group: ProcessGroup, job: str | None) -> None:
         """Run the list as the first of a group of processes, or follow it."""
         in_step = True
-        requests = StopRequests(Path(self.folder), local=self.executor != "slurm", looks=group.rank == 0)
-        with requests as stop_requests:
+        local, looks = self.executor != "slurm", group.rank == 0
+        with StopRequests(Path(self.folder), local=local, looks=looks, keyboard=self.terminal) as stop_requests:
             if group.rank:
                 follow(settings, group, stop_requests)
             else:
@@ -104,7 +106,6 @@ class Worker:
                     self.run_side_by_side(settings, stop_requests)
                 elif in_step := self.run_list(settings, stop_requests, group):
                     group.broadcast(None)  # otherwise the followers are in another collective call
-        stop_requests.forward_signal(keyboard=self.terminal)
         if group.size > 1 and not in_step:
             sys.exit("the trial ended in one process, and the others wait for it")
 
@@ -180,10 +181,6 @@ class Worker:
         if lease is None:
             return True
         with lease, directory.held_by(lease):
-            for folder in ("checkpoint", "attempts", PREDICTIONS):
-                remove_temp_files(directory.path / folder)
-            for name in ("environment.json", "result.json"):  # other files of the directory have other writers
-                remove_temp_files(directory.path, f".{name}.*")
             attempt = Attempt(
                 directory,
                 submission=self.submission,

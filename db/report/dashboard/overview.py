@@ -117,7 +117,7 @@ def _mean_duration(live: Live, name: str) -> float | None:
 
 
 def running_trials(live: Live) -> list[tuple[Any, str]]:
-    """Return the running trials (`jobs.queue.status.TrainProgress`) with their labels; the first to end first."""
+    """Return the `jobs.queue.train_progress.TrainProgress` of running trials, with labels; the first to end first."""
     trials = sorted(live.activity().running, key=lambda trial: (trial.seconds is None, trial.seconds or 0.0, trial.id))
     trials = trials[: Limits.running]
     labels = _labels(live, [trial.id for trial in trials])

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from dropbench.db.reference.archive import DATABASE, SHIPPED, archive_bytes, unpack
+from docs.reference.extend import archive_bytes
+from dropbench.db.reference.archive import DATABASE, SHIPPED, unpack
 from dropbench.db.reference.load import REFERENCE, open_reference
 from dropbench.harness.errors import InputError
 from tests.docs.reference.given import small_file

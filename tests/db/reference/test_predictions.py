@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import func, select
 
+from docs.reference.collect import compact
 from dropbench.db.reference.load import open_reference
-from dropbench.db.reference.predictions import COLUMNS, compact, load_reference_predictions
+from dropbench.db.reference.predictions import COLUMNS, load_reference_predictions
 from dropbench.db.schema.connection import reading
 from dropbench.db.schema.reference import Examples, Predicted
 from dropbench.harness.errors import InputError

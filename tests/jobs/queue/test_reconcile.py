@@ -161,7 +161,7 @@ def test_a_trial_without_progress_fails_and_a_new_run_retries_it(
     assert requeue_exhausted(store, [trial.id]) == [trial.id]
     store.set_states({trial.id: ("failed", "ZeroDivisionError")})
     assert requeue_exhausted(store, [trial.id]) == []
-    assert retry(store, place.settings, [trial.id]) == [trial.id]
+    assert retry(store, place.settings, [trial.id]) == ([trial.id], {})
     assert state(store, trial) == "queued"
 
 
@@ -213,7 +213,7 @@ def test_cancel_and_retry(place: Workplace, store: Store, tiny: Tiny) -> None:
         attempt.finish("cancelled", "cancelled by the user")
     collect(store, place.settings)
     assert [state(store, trial) for trial in trials] == ["cancelled", "cancelled", "cancelled", "succeeded"]
-    requeued = retry(store, place.settings, [trial.id for trial in trials])
+    requeued, _ = retry(store, place.settings, [trial.id for trial in trials])
     assert sorted(requeued) == sorted([queued.id, submitted.id, running.id])
     assert not list(place.runs.glob(f"*/{CANCELLED}"))
     slot.close()

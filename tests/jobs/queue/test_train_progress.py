@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dropbench.jobs.queue.status import TrainProgress, train_progress
+from dropbench.jobs.queue.train_progress import TrainProgress, train_progress
 
 
 def write(directory: Path, *events: dict[str, Any] | str) -> Path:
