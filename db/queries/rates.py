@@ -30,7 +30,7 @@ class Shape(NamedTuple):
     Attributes:
         key: everything that decides the time: task, data, model, alignment, how often a batch passes through the model
             in a step, and the recipe without `SAME_COST`.
-        label: the model and the data.
+        label: the model, the data and the alignment.
     """
 
     key: str
@@ -89,7 +89,8 @@ def shape_of(config: dict[str, Any]) -> Shape:
     recipe = {key: value for key, value in config["recipe"].items() if key not in SAME_COST}
     parts = {key: config[key] for key in ("task", "data", "model", "align")}
     key = {**parts, "recipe": recipe, "passes": _passes(config["regularizer"]["name"])}
-    return Shape(canonical_json(key), f"{config['model']} on {config['data']['name']}")
+    align = "" if config["align"] == "none" else f" with {config['align']}"
+    return Shape(canonical_json(key), f"{config['model']} on {config['data']['name']}{align}")
 
 
 def _passes(regularizer: str) -> int:

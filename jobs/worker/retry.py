@@ -14,8 +14,11 @@ from typing import Any
 
 MAX_FRUITLESS_ATTEMPTS = 5
 """Consecutive attempts that may end (lost, at a time limit, or with a node) without a new checkpoint or more stored
-batches of an evaluation before the trial is given up. Preemptions have no limit: on a busy cluster they are no evidence
-against the trial."""
+batches of an evaluation before the trial is given up."""
+
+MAX_FRUITLESS_PREEMPTIONS = 20
+"""The same, if preemptions are among them: on a busy cluster a few are no evidence against the trial. A time limit ends
+an attempt by the same signal, and one that is shorter than the start of training would do so for ever."""
 
 MAX_SPLITS = 4
 """Times that micro-batches may be halved: down to a sixteenth, which takes an eighth of the memory or more."""
@@ -23,7 +26,9 @@ MAX_SPLITS = 4
 EXHAUSTED = "given up"
 """Prefix of the cause of a trial that was given up; the next `dropbench run` retries such a trial."""
 
-_FRUITLESS = ("lost", "timeout", "node_failure")
+_KILLED = ("lost", "timeout", "node_failure")
+_LIMITS = ((_KILLED, MAX_FRUITLESS_ATTEMPTS), ((*_KILLED, "preempted"), MAX_FRUITLESS_PREEMPTIONS))
+"""States of attempts, and how many of these in a row may be fruitless."""
 
 Record = Mapping[str, Any]
 Progress = tuple[int | None, int]
@@ -48,11 +53,12 @@ def apply_limits(state: str, cause: str | None, done: Progress, previous: Sequen
     """
     if state == "out_of_memory" and (count := pieces(previous)) >= 2**MAX_SPLITS:
         return "failed", f"out of memory even with each micro-batch in {count} pieces; {cause}"
-    if state in _FRUITLESS:
-        ends = ((attempt["state"], progress(attempt)) for attempt in reversed(previous))
-        in_a_row = itertools.takewhile(lambda end: end[0] in _FRUITLESS and end[1] == done, ends)
-        if (fruitless := 1 + len(list(in_a_row))) >= MAX_FRUITLESS_ATTEMPTS:
-            return "failed", f"{EXHAUSTED} after {fruitless} attempts in a row without a new checkpoint; {cause}"
+    for states, limit in _LIMITS:
+        if state in states:
+            ends = ((attempt["state"] in states, progress(attempt)) for attempt in reversed(previous))
+            fruitless = 1 + len(list(itertools.takewhile(lambda end: end == (True, done), ends)))
+            if fruitless >= limit:
+                return "failed", f"{EXHAUSTED} after {fruitless} attempts in a row without a new checkpoint; {cause}"
     return state, cause
 
 

@@ -10,6 +10,7 @@ import pytest
 from dropbench.jobs.worker.retry import (
     EXHAUSTED,
     MAX_FRUITLESS_ATTEMPTS,
+    MAX_FRUITLESS_PREEMPTIONS,
     MAX_SPLITS,
     apply_limits,
     excluded_nodes,
@@ -59,7 +60,18 @@ def test_a_trial_without_progress_is_given_up(state: str) -> None:
     assert apply_limits(state, "x", (7, 0), [*previous, *ends("preempted", step=7)]) == (state, "x")
 
 
-@pytest.mark.parametrize("state", ["preempted", "interrupted", "cancelled", "failed", "succeeded"])
+def test_preemptions_without_any_progress_are_given_up_later() -> None:
+    states = [("preempted", "lost")[number % 5 == 0] for number in range(MAX_FRUITLESS_PREEMPTIONS - 1)]
+    previous = ends(*states)
+    cause = f"{EXHAUSTED} after {MAX_FRUITLESS_PREEMPTIONS} attempts in a row without a new checkpoint; x"
+    assert apply_limits("preempted", "x", (0, 0), previous) == ("failed", cause)
+    assert apply_limits("lost", "x", (0, 0), previous) == ("failed", cause)
+    assert apply_limits("preempted", "x", (0, 0), previous[1:]) == ("preempted", "x")
+    assert apply_limits("preempted", "x", (1, 0), previous) == ("preempted", "x"), "there is a new checkpoint"
+    assert apply_limits("preempted", "x", (0, 0), [*previous, *ends("interrupted")]) == ("preempted", "x")
+
+
+@pytest.mark.parametrize("state", ["interrupted", "cancelled", "failed", "succeeded"])
 def test_other_ends_have_no_limit(state: str) -> None:
     assert apply_limits(state, "x", (7, 0), ends(*["lost"] * 20, step=7)) == (state, "x")
 
