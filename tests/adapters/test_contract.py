@@ -63,7 +63,7 @@ DROPPING = dict(dropping())
 def pairs(families: Iterable[Family]) -> list[tuple[str, str]]:
     """Return families with regularizers that fit them (some need a grid).
 
-    Each regularizer and each family is met once, and each library meets one of each mechanism: it drops weights, changes
+    Each regularizer and family is met once, and each library meets one of each mechanism: it drops weights, changes
     what is around them, or replaces the whole attention. `tests.adapters.test_every_regularizer` has the rest.
     """
     bare = Site("bare", "encoder-self", 0, 1, 2)

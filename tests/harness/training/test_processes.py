@@ -26,10 +26,13 @@ def train_noting(directory: RunDirectory) -> tuple[dict[str, Any], list[bool]]:
     draws, run_layer = list[bool](), LayerDrop.run_layer
 
     def noted(self: LayerDrop, layer: Callable[[], Tensor], x: Tensor, site: Site) -> Tensor:
-        ran = list[int]()
-        out = run_layer(self, lambda: ran.append(1) or layer(), x, site)
-        draws.append(bool(ran))
-        return out
+        draws.append(False)
+
+        def run_it() -> Tensor:
+            draws[-1] = True
+            return layer()
+
+        return run_layer(self, run_it, x, site)
 
     LayerDrop.run_layer = noted  # type: ignore[method-assign]
     return run_trial(directory, Settings(runs=directory.path.parent, device="cpu", threads=1)), draws
