@@ -56,6 +56,7 @@ def fetch(text: str) -> HubWeights:
 
     Raises:
         InputError: there is no such repository or revision, or the hub and the cache do not have its files.
+        OSError: the cache cannot be written.
     """
     repo, revision = _parsed(text)
     from huggingface_hub import HfApi, snapshot_download
@@ -72,6 +73,8 @@ def fetch(text: str) -> HubWeights:
     except RepositoryNotFoundError:
         raise InputError(f"weights {text}: the hub has no {repo}, or it is private: set HF_TOKEN") from None
     except Exception as error:  # the hub's library raises those of its HTTP library
+        if isinstance(error, OSError) and error.errno is not None:  # of the cache's disk
+            raise
         reason = f"the hub cannot be reached ({type(error).__name__})"
         return _cached(text, repo, revision, reason)
     return _cached(text, repo, revision, "the hub has no model.safetensors or pytorch_model.bin")

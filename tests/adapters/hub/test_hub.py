@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from dropbench.adapters.hub import fetch
+from dropbench.harness.errors import InputError
 from dropbench.harness.variables import hub_offline
 from dropbench.tasks.weights import require_fitting_weights, resolve_weights, weights_ref
 from tests.adapters.hub.server import Hub, serving, used
@@ -69,6 +70,14 @@ def test_equal_files_are_one_trial_by_folder_and_by_name_and_a_moved_branch_is_a
     moved = make("hf:org/vit")
     assert moved.id != named.id
     assert resolve_weights(named) != resolve_weights(moved)  # the old commit is still what it was
+
+
+def test_a_cache_that_cannot_be_written_is_no_missing_network(hub: Hub) -> None:
+    hub.cache.mkdir(exist_ok=True)
+    (hub.cache / "hub").write_text("a file")
+    with pytest.raises(OSError, match=f"'{hub.cache}/hub") as error:
+        make("hf:org/vit")
+    assert not isinstance(error.value, InputError)
 
 
 def test_a_trial_reads_the_cache_without_the_hub(hub: Hub, tmp_path: Path) -> None:
