@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import gc
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +32,10 @@ if not Path("/dev/nvidiactl").exists():
 signal.signal(signal.SIGINT, signal.default_int_handler)
 for name in ("DROPBENCH_RUNS", "DROPBENCH_DB", "DROPBENCH_PLUGINS"):
     os.environ.pop(name, None)
+# What is written safely waits for the disk, thousands of times: pytest's folders are in memory if there is much of it.
+MEMORY = Path("/dev/shm")
+if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 8 * 2**30 and not os.statvfs(MEMORY).f_flag & os.ST_NOEXEC:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 # A machine may be busy, so no test has a deadline for one example. In CI the examples are the same every time: a change
 # is judged by what it changes. Elsewhere each run looks in new places.
@@ -44,18 +50,47 @@ def pytest_make_parametrize_id(val: object) -> str | None:
     return f"{len(val)}-bytes" if isinstance(val, bytes) else None
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Use one cache for all modules that ask for it, in all processes: a data set is generated and tokenized once."""
-    folder = tmp_path_factory.getbasetemp()
+@contextlib.contextmanager
+def cache_of_all(name: str, factory: pytest.TempPathFactory) -> Iterator[pytest.MonkeyPatch]:
+    """Use a cache of this name, which all processes share: a data set is generated and tokenized once."""
+    folder = factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder = folder.parent
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+        patch.setenv("XDG_CACHE_HOME", str(folder / name))
+        yield patch
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Use one cache for all modules that ask for it."""
+    with cache_of_all("cache", tmp_path_factory):
         yield
 
 
-LONGEST = ("tests/cluster/", "tests/jobs/", "tests/docs/", "tests/test_quickstart.py", "tests/benchmarks/", "tests/db/")
+FEW = {
+    "bodies.SUBJECTS": 6,
+    "bodies.FRAMES": 2,
+    "detection.COCO_ROWS": (24, 12),
+    "detection.HICO_ROWS": (48, 12),
+    "text.PAIRS": (72, 9, 18),
+}
+"""Rows of generated sets, of subjects and their poses, or of train and the other splits."""
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Generate small sets, for modules to which it does not matter what can be learned from them."""
+    with cache_of_all("few", tmp_path_factory) as patch:
+        for name, rows in FEW.items():
+            patch.setattr(f"dropbench.tasks.data.synthetic.{name}", rows)
+        yield
+
+
+LONGEST = (
+    "tests/cluster/", "tests/jobs/", "tests/docs/", "tests/harness/training/", "tests/fuzz/", "tests/zoo/",
+    "tests/test_quickstart.py", "tests/benchmarks/", "tests/db/",
+)  # fmt: skip
 """Files that start first, so that no process runs them alone at the end."""
 
 

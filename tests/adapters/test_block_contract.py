@@ -178,7 +178,7 @@ def test_a_method_without_a_site_is_refused(family: Family, model: nn.Module, na
         bind(model, name)
 
 
-@methods([*METHODS], lambda family, name: [(family.library, METHODS[name]), (family.name, METHODS[name]), name])
+@methods([*METHODS], lambda family, name: [(family.library, METHODS[name]), family.name, name])
 def test_a_method_trains_with_finite_gradients_and_is_removed(family: Family, model: nn.Module, name: str) -> None:
     keys = list(model.state_dict())
     plain = family.run(model.train()).detach()

@@ -63,8 +63,8 @@ DROPPING = dict(dropping())
 def pairs(families: Iterable[Family]) -> list[tuple[str, str]]:
     """Return families with regularizers that fit them (some need a grid).
 
-    Each regularizer is met once, and each family meets one of each mechanism: it drops weights, changes what is around
-    them, or replaces the whole attention. `tests.adapters.test_every_regularizer` has the rest.
+    Each regularizer and family is met once, and each library meets one of each mechanism: it drops weights, changes
+    what is around them, or replaces the whole attention. `tests.adapters.test_every_regularizer` has the rest.
     """
     bare = Site("bare", "encoder-self", 0, 1, 2)
 
@@ -75,7 +75,7 @@ def pairs(families: Iterable[Family]) -> list[tuple[str, str]]:
     fitting = [
         (family, name) for family in families for name in DROPPING if family.grid or not DROPPING[name].skip(bare)
     ]
-    chosen = cover(fitting, lambda case: [case[1], (case[0].name, mechanism(case[1]))])
+    chosen = cover(fitting, lambda case: [case[0].name, case[1], (case[0].library, mechanism(case[1]))])
     return [(family.name, name) for family, name in chosen]
 
 

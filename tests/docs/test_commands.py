@@ -69,6 +69,7 @@ def test_each_task_has_a_page() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_commands_run(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

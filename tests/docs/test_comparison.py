@@ -111,7 +111,7 @@ def write_files(job: str) -> None:
 @pytest.mark.parametrize(
     ("job", "printed"),
     [
-        ("Add a regularizer", "dropself"),
+        pytest.param("Add a regularizer", "dropself", marks=pytest.mark.slow),
         ("Add a data set", "csv:reviews"),
         ("Add a model from a checkpoint", "transformers-encoder"),
         ("Add a model of my own", "my-patches"),

@@ -42,7 +42,7 @@ SERVERS = ("//", "///", "//127.0.0.1:1/", "//u:p@127.0.0.1:1/", "//127.0.0.1:x/"
 INSIDE = [text for text in TEXTS if "/" not in text]
 """Texts that are no path out of the working folder."""
 
-fuzzed = settings(max_examples=250, suppress_health_check=[HealthCheck.too_slow], print_blob=False)
+fuzzed = settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow], print_blob=False)
 pytestmark = pytest.mark.slow
 
 words = texts | st.builds("".join, st.tuples(st.sampled_from(KEYS), st.sampled_from(COMPARISONS), texts))

@@ -27,7 +27,7 @@ COLUMNS = (
 )  # fmt: skip
 VALUES = ("x", "", "{", "[]", "3", "null", '{"a": NaN}', "9" * 400, -1, 2**62, 1e300, b"\xff\0", None)
 
-fuzzed = settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow], print_blob=False)
+fuzzed = settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow], print_blob=False)
 pytestmark = pytest.mark.slow
 
 
@@ -62,7 +62,7 @@ def test_requests(pages: TestClient, start: str, text: str) -> None:
     ask(pages, start + text)
 
 
-@settings(fuzzed, max_examples=60)
+@settings(fuzzed, max_examples=40)
 @given(column=st.sampled_from(COLUMNS), value=st.sampled_from(VALUES))
 def test_damaged_values(campaign: Path, column: tuple[str, str], value: object) -> None:
     shutil.copy("dropbench.db", "damaged.db")

@@ -23,7 +23,7 @@ BYTES = (
 )  # fmt: skip
 MAX_BYTES = 20_000_000
 
-fuzzed = settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow], print_blob=False)
+fuzzed = settings(max_examples=70, suppress_health_check=[HealthCheck.too_slow], print_blob=False)
 pytestmark = pytest.mark.slow
 
 

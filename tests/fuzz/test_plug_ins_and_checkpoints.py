@@ -62,7 +62,7 @@ def forgotten() -> Iterator[None]:
             registry._entries, registry._aliases = entries, aliases
 
 
-@settings(fuzzed, max_examples=150)
+@settings(fuzzed, max_examples=100)
 @given(
     draw=st.data(),
     statements=st.lists(st.sampled_from(STATEMENTS), min_size=1, max_size=3),

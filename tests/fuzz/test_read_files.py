@@ -22,7 +22,7 @@ PROFILE: dict[str, Any] = {
 }  # fmt: skip
 COCO = ("annotations/instances_train2017.json", "annotations/instances_val2017.json")
 
-fuzzed = settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow], print_blob=False)
+fuzzed = settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow], print_blob=False)
 pytestmark = pytest.mark.slow
 
 
@@ -94,7 +94,7 @@ def test_profiles(campaign: Path, draw: st.DataObject) -> None:
     Path("dropbench.toml").unlink()
 
 
-@settings(fuzzed, max_examples=80)
+@settings(fuzzed, max_examples=50)
 @given(
     draw=st.data(),
     content=st.sampled_from(CONTENTS) | texts.map(str.encode),

@@ -24,7 +24,7 @@ BYTES = (
     b"\xff", b"\0", b"\t", b"\xef\xbb\xbf", b"\xe2\x80", b"[", b"{", b"&a ", b"*a", b"!!int ", b"!!python/name:os "
 )  # fmt: skip
 
-fuzzed = settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow], print_blob=False)
+fuzzed = settings(max_examples=120, suppress_health_check=[HealthCheck.too_slow], print_blob=False)
 pytestmark = pytest.mark.slow
 
 

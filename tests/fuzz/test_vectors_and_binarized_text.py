@@ -24,7 +24,7 @@ from tests.tasks.translation.test_translation import make as make_translation
 
 HEADERS = (b"", b"3 5\n", b"0 0\n", b"9 999999\n", b"1 -1\n", b"\xef\xbb\xbf", b"\xff\xfe", b"\x1f\x8b", b"PK\x03\x04")
 
-fuzzed = settings(max_examples=150, suppress_health_check=list(HealthCheck), print_blob=False, deadline=None)
+fuzzed = settings(max_examples=100, suppress_health_check=list(HealthCheck), print_blob=False, deadline=None)
 pytestmark = pytest.mark.slow
 
 

@@ -169,7 +169,7 @@ def test_a_colleague_trains_the_row_again(place: Workplace, mine: Path, tmp_path
     assert json.loads(place.ok("status", "--json", env=env).stdout)["succeeded"] == 4
 
 
-def test_twenty_runs_of_one_process(
+def test_many_runs_of_one_process(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     restored: None,  # noqa: F811
@@ -180,7 +180,7 @@ def test_twenty_runs_of_one_process(
     ids: dict[int, str] = {}
     file = tmp_path / "my.py"
     fields: dict[str, Any] = {"task": "tiny", "data": "tiny", "model": "tiny", "executor": "debug", "seeds": 1}
-    for number in range(20):
+    for number in range(11):
         version, steps = number % 3 + 1, number // 3 + 1
         write(file, version)
         (trial,) = dropbench.run(**fields, set=f"steps={steps}", regularizer="value-mix", plugin=file).trials
@@ -188,7 +188,7 @@ def test_twenty_runs_of_one_process(
         ids[version] = trial.id
         losses[steps].add(trial.metrics["train/loss"] or 0.0)
         assert build_regularizer("value-mix").__doc__ == f"Version {version}."
-    assert [len(values) for values in losses.values()] == [3, 3, 3, 3, 3, 3, 2]
+    assert [len(values) for values in losses.values()] == [3, 3, 3, 2]
     file.unlink()
     for version, id in ids.items():
         model = dropbench.trial(id).model()

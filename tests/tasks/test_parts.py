@@ -15,6 +15,8 @@ from tests.harness.training.step_gradient import SGD, TRIALS, plain_trial, step_
 from tests.tasks.making import trial_of
 from tests.tasks.test_recipe_keys import CASES
 
+pytestmark = pytest.mark.usefixtures("few")
+
 
 @pytest.mark.parametrize("task", TRIALS)
 def test_parts_have_the_gradient_of_the_whole(tmp_path: Path, task: str) -> None:

@@ -20,7 +20,7 @@ from tests.tasks.making import DETR, LANGUAGE_MODEL, METRO, task_of, trial_of
 from tests.tasks.prediction_metrics import SCORERS, Run
 from tests.training import run as run_trial
 
-pytestmark = pytest.mark.usefixtures("cache")
+pytestmark = pytest.mark.usefixtures("few")
 TEXT = {"model.layers": 1, "model.dim": 16, "model.heads": 2, "batch_size": 16, "max_length": 20}
 SMALL: dict[str, tuple[str, dict[str, Any]]] = {
     "image-classification": (
@@ -56,6 +56,10 @@ ALIKE = {
 """Data with the metrics, and the kind of examples, of others; test_synthetic.py reads them."""
 
 
+SLOW = {"multi30k-synthetic"}
+"""Data of a task of which another set is fast."""
+
+
 def data_sets() -> list[tuple[str, str]]:
     """Return (task, data) for a generated set of each kind, and for the digits."""
     names = [name for name in DATASETS if DATASETS.get(name).synthetic and name not in ALIKE]
@@ -75,7 +79,9 @@ def train(runs: Path, task: str, data: str) -> Run:
     return Run(task_of(Task, trial), RunDirectory(runs / trial.id), result["metrics"])
 
 
-@pytest.mark.parametrize(("task", "data"), data_sets())
+@pytest.mark.parametrize(
+    ("task", "data"), [pytest.param(*pair, marks=[pytest.mark.slow] * (pair[1] in SLOW)) for pair in data_sets()]
+)
 def test_predictions_recompute_every_metric(tmp_path: Path, task: str, data: str) -> None:
     logging.getLogger("sacrebleu").setLevel(logging.ERROR)
     run = train(tmp_path, task, data)

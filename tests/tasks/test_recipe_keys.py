@@ -26,6 +26,7 @@ from tests.tasks.test_training import TRANSLATION
 from tests.tasks.test_weights import folder as bert  # noqa: F401
 from tests.training import run
 
+pytestmark = pytest.mark.usefixtures("few")
 STEPS = {"steps": 3, "evaluate_every": 3, "warmup": 1}
 VIT = {**STEPS, "batch_size": 8, "model.depth": 1, "model.embed_dim": 16, "model.num_heads": 2}
 TEXT = {**STEPS, "batch_size": 8, "max_length": 16}
@@ -41,7 +42,9 @@ CASES: dict[str, tuple[tuple[str, str, str], dict[str, Any], dict[str, Any]]] = 
     "without warmup": (DIGITS, {**VIT, "warmup": 0}, {}),
     "a constant rate": (DIGITS, {**VIT, "lr_schedule": "constant"}, {}),
     "a rate that drops": (DIGITS, {**VIT, "lr_schedule": "step", "lr_drop": 2}, {}),
-    "finetuning": (DIGITS, {**VIT, "finetune_epochs": 1}, {"regularizer": "dropkey", "align": "finetune"}),
+    "finetuning": (
+        DIGITS, {**VIT, "batch_size": 128, "finetune_epochs": 1}, {"regularizer": "dropkey", "align": "finetune"},
+    ),
     "t2t-vit": (("image-classification", "digits", "t2t-vit-digits"), {**VIT, "model.token_dim": 4}, {}),
     "an encoder of images": (
         ("image-classification", "cifar10-synthetic", "image-encoder"),

@@ -20,6 +20,7 @@ from tests.input_errors import one_line
 from tests.tasks.making import CPU, DETR, METRO, SHORT, TEXTS, VOLO, task_of, trial_of
 from tests.training import run
 
+pytestmark = pytest.mark.usefixtures("few")
 WORDS = ("what", "is", "the", "who", "where", "how", "a", "man", "dog", "run", "##s", "##ing", ".", "?", ",")
 SMALL = {"steps": 3, "batch_size": 8, "max_length": 24}
 

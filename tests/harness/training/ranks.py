@@ -37,6 +37,7 @@ def run_ranks(ranks: int, function: Callable[..., Result], *arguments: Any) -> l
             "RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks,
             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": store.port, "TORCHELASTIC_USE_AGENT_STORE": "True",
             "GLOO_SOCKET_IFNAME": "lo",
+            **{name: os.environ[name] for name in ("XDG_CACHE_HOME",) if name in os.environ},
         }  # fmt: skip
         name = function.__module__, function.__name__
         process = context.Process(target=_run, args=(theirs, variables, *name, arguments))

@@ -152,9 +152,9 @@ def test_a_recipe_that_takes_the_last_weights_is_evaluated_at_its_end(tmp_path: 
     assert {event["event"] for event in curve(tmp_path, once)} == {"train"}
 
 
-def test_loading_processes_do_not_change_the_result(tmp_path: Path, whole: Whole) -> None:
-    trial, result, _ = whole
-    assert run(tmp_path, trial, num_workers=2) == result
+def test_loading_processes_do_not_change_the_result(tmp_path: Path) -> None:
+    trial = make(epochs=1, evaluate_every=20)
+    assert run(tmp_path / "two", trial, num_workers=2) == run(tmp_path / "none", trial)
 
 
 def test_early_stopping_ends_after_patience_evaluations(tmp_path: Path) -> None:

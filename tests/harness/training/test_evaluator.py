@@ -30,6 +30,7 @@ from tests.harness.training.test_engine import make
 from tests.tasks.making import CPU
 from tests.training import after, curve, once, run
 
+pytestmark = pytest.mark.usefixtures("few")
 SHORT: dict[str, Any] = {"epochs": 1, "evaluate_every": 13}
 MONTE_CARLO: dict[str, Any] = {**SHORT, "align": "monte-carlo-2"}
 
@@ -208,17 +209,23 @@ def train_until(directory: RunDirectory, step: int, looks: int | None) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [SHORT, MONTE_CARLO], ids=["plain", "the model draws"])
-def test_other_numbers_of_ranks_go_on_with_an_evaluation(tmp_path: Path, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("options", "stops", "last"),
+    [(SHORT, [(13, 2, 0), (26, 1, 7), (26, 3, 1)], 2), (MONTE_CARLO, [(13, 3, 0), (26, 2, 1)], 3)],
+    ids=["plain", "the model draws"],
+)
+def test_other_numbers_of_ranks_go_on_with_an_evaluation(
+    tmp_path: Path, options: dict[str, Any], stops: list[tuple[int, int, int]], last: int
+) -> None:
     """They stop together in the evaluations of steps 13 and 26, and end with the metrics of a run that does not."""
     trial = make("none" if options is SHORT else "dropkey", **options, lr=1e-9)
     expected = train_until(RunDirectory.create(tmp_path / "whole", trial), 0, None)
     parts = RunDirectory.create(tmp_path / "parts", trial)
-    for step, ranks, looks in ((13, 2, 0), (13, 3, 0), (26, 1, 7), (26, 3, 1), (26, 2, 1)):
+    for step, ranks, looks in stops:
         alone = [train_until(parts, step, looks)] if ranks == 1 else []
         for stopped in alone or run_ranks(ranks, train_until, parts, step, looks):
             assert stopped == f"stopped in the evaluation of step {step}"
-    for result in run_ranks(2, train_until, parts, 0, None):
+    for result in run_ranks(last, train_until, parts, 0, None):
         for name, value in expected["metrics"].items():
             assert name == "train/loss" or result["metrics"][name] == value
     assert [event["event"] for event in parts.events()].count("evaluate") == 2

@@ -2,58 +2,46 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import Tensor
 
-from dropbench.harness.runs.predictions import load_predictions
-from dropbench.harness.runs.run_directory import RunDirectory
-from dropbench.harness.trials.trial import Trial
-from tests.harness.training.test_regularization import CERTAIN, COMPOSITION, VISION
-from tests.patience import PATIENCE
-from tests.training import make_trial, run
-
-PROGRAM = """
-import json, sys
-from pathlib import Path
-import torch.distributed as dist
+from dropbench.harness.regularizers.base import Site
 from dropbench.harness.regularizers.methods.layers import LayerDrop
 from dropbench.harness.runs.predictions import load_predictions
 from dropbench.harness.runs.run_directory import RunDirectory
 from dropbench.harness.settings import Settings
 from dropbench.harness.training.engine import run_trial
+from dropbench.harness.trials.trial import Trial
+from tests.harness.training.ranks import run_ranks
+from tests.harness.training.test_regularization import CERTAIN, COMPOSITION, VISION
+from tests.training import make_trial, run
 
-draws, run_layer = [], LayerDrop.run_layer
 
-def noted(self, layer, x, site):
-    ran = []
-    out = run_layer(self, lambda: ran.append(1) or layer(), x, site)
-    draws.append(bool(ran))
-    return out
+def train_noting(directory: RunDirectory) -> tuple[dict[str, Any], list[bool]]:
+    """Train; return the result, and which layers ran in the order of LayerDrop's decisions."""
+    draws, run_layer = list[bool](), LayerDrop.run_layer
 
-LayerDrop.run_layer = noted
-directory = RunDirectory(Path(sys.argv[1]))
-result = run_trial(directory, Settings(runs=directory.path.parent, device="cpu", threads=1))
-(directory.path / f"draws-{dist.get_rank()}.json").write_text(json.dumps(draws))
-dist.get_rank() == 0 and (directory.path / "out.json").write_text(json.dumps(result))
-dist.destroy_process_group()
-"""
+    def noted(self: LayerDrop, layer: Callable[[], Tensor], x: Tensor, site: Site) -> Tensor:
+        draws.append(False)
+
+        def run_it() -> Tensor:
+            draws[-1] = True
+            return layer()
+
+        return run_layer(self, run_it, x, site)
+
+    LayerDrop.run_layer = noted  # type: ignore[method-assign]
+    return run_trial(directory, Settings(runs=directory.path.parent, device="cpu", threads=1)), draws
 
 
 def run_pair(folder: Path, trial: Trial) -> tuple[dict[str, Any], list[list[bool]]]:
-    """Return the result, and for each process which layers ran in the order of LayerDrop's decisions."""
-    directory = RunDirectory.create(folder, trial)
-    script = folder / "pair.py"
-    script.write_text(PROGRAM)
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    done = subprocess.run([*launch, script, directory.path], capture_output=True, text=True, timeout=PATIENCE)
-    assert done.returncode == 0, done.stderr[-3000:]
-    draws = [json.loads((directory.path / f"draws-{rank}.json").read_text()) for rank in range(2)]
-    return json.loads((directory.path / "out.json").read_text()), draws
+    """Return the result, and the draws of each process."""
+    (result, first), (_, second) = run_ranks(2, train_noting, RunDirectory.create(folder, trial))
+    return result, [first, second]
 
 
 @pytest.mark.slow

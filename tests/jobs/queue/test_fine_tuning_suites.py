@@ -21,6 +21,7 @@ from dropbench.jobs.submission.dispatch import Plan
 from tests.adapters.vision.test_image_encoder import transformers_folder
 from tests.tasks.test_weights import folder  # noqa: F401 - used by pytest
 
+pytestmark = pytest.mark.usefixtures("few")
 STAGED = [name for name in suite_names() if "staged" in {each.tuned for each in load_suite(name).presets.values()}]
 GENERATED = ("cola", "trec", "cifar100")
 """Data of these suites, each of which has one, that have a generated set."""

@@ -37,7 +37,7 @@ from tests.jobs.slurm.worker_thread import Killed
 from tests.jobs.workplace import Tiny
 from tests.requests import requested
 
-SCHEDULES = int(os.environ.get("SCHEDULES", "60"))
+SCHEDULES = int(os.environ.get("SCHEDULES", "40"))
 
 
 class Schedules(RuleBasedStateMachine):

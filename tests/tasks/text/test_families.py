@@ -13,8 +13,8 @@ import transformers
 from dropbench.tasks.text.base import TextTask
 from tests.tasks.making import SHORT, TEXTS, task_of, trial_of
 from tests.tasks.test_weights import folder as bert  # noqa: F401 - used by pytest
-from tests.tasks.text.test_trainer import few  # noqa: F401 - used by pytest
 
+pytestmark = pytest.mark.usefixtures("few")
 SIZES: dict[str, Any] = {
     "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32, "pad_token_id": 0,
 }  # fmt: skip

@@ -26,9 +26,8 @@ from tests.tasks.making import CPU, SHORT, task_of, trial_of
 from tests.tasks.test_weights import folder as bert  # noqa: F401 - used by pytest
 from tests.training import curve, run
 
+pytestmark = pytest.mark.usefixtures("few")
 STEPS = 100
-FEW = (72, 9, 18)
-"""Number of rows of train, dev and test of the generated data sets."""
 RECIPE: dict[str, Any] = {
     "steps": STEPS, "batch_size": 8, "max_length": 24, "evaluate_every": STEPS, "model.dropout": 0.0, "clip_norm": 1.0,
     "lr": 1e-4, "lr_schedule": "linear", "warmup": 0.1, "warmup_lr": 0.0, "optimizer": "adamw", "beta2": 0.999,
@@ -61,13 +60,6 @@ def arguments(batch: Any) -> dict[str, Any]:
     return {"input_ids": tokens, "attention_mask": (tokens != 0).long(), **targets, **others}
 
 
-@pytest.fixture(autouse=True)
-def few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Generate small data sets, as dev is evaluated after every step."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("dropbench.tasks.data.synthetic.text.PAIRS", FEW)
-
-
 class InOrder(transformers.Trainer):  # type: ignore[misc]
     """A Trainer that takes whole batches in order, and keeps the loss of each step."""
 
@@ -87,7 +79,7 @@ class InOrder(transformers.Trainer):  # type: ignore[misc]
     ("task", "data", "kind", "classes"),
     [
         ("text-classification", "cola-synthetic", "SequenceClassification", 2),
-        ("textual-entailment", "snli-synthetic", "SequenceClassification", 3),
+        pytest.param("textual-entailment", "snli-synthetic", "SequenceClassification", 3, marks=pytest.mark.slow),
         ("text-regression", "sts-b-synthetic", "SequenceClassification", 1),
         pytest.param("multiple-choice", "swag-synthetic", "MultipleChoice", 1, marks=pytest.mark.slow),
         pytest.param("question-answering", "squad-synthetic", "QuestionAnswering", 2, marks=pytest.mark.slow),

@@ -20,7 +20,7 @@ from tests.harness.given import given_drop, site_with
 UNITS: tuple[Unit, ...] = get_args(Unit)
 RESCALES: tuple[Rescale, ...] = get_args(Rescale)
 MASKS = ("none", "padding", "boolean", "bias", "bias and -inf", "bias and minimum", "bias and -100", "bias and -1e9")
-slow = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+slow = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @dataclass

@@ -40,7 +40,7 @@ def accuracy(data: TextClassificationData | ImageClassificationData) -> float:
     return float((nearest == data.test.labels).mean())
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", PARAMETERS)
 def test_it_is_read_like_the_published_set_and_can_be_learned(name: str, tmp_path: Path) -> None:
     source, dataset = locate(f"{name}-synthetic", tmp_path), DATASETS.get(name)
     assert (source.synthetic, source.name, source.layout) == (True, f"{name}-synthetic", dataset.layouts[0])
