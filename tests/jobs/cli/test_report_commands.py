@@ -181,11 +181,9 @@ def test_folders_and_databases_of_two_people_make_the_union(call: Call, record: 
 
 
 def queue(rate: str, seconds: float = 0) -> float:
-    """Queue a suite in a fork of this process; returns its computing time in seconds.
+    """Queue a suite with a learning rate in a fork of this process; returns its computing time in seconds.
 
-    Args:
-        rate: the learning rate, which makes it another request.
-        seconds: the kernel ends the fork after this computing time, as SIGKILL would; 0: never.
+    After `seconds` of it, unless they are 0, the kernel ends the fork as SIGKILL would.
     """
     if (pid := os.fork()) == 0:
         code = 1

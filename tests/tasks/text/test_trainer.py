@@ -31,6 +31,7 @@ STEPS = 100
 RECIPE: dict[str, Any] = {
     "steps": STEPS, "batch_size": 8, "max_length": 24, "evaluate_every": STEPS, "model.dropout": 0.0, "clip_norm": 1.0,
     "lr": 1e-4, "lr_schedule": "linear", "warmup": 0.1, "warmup_lr": 0.0, "optimizer": "adamw", "beta2": 0.999,
+    "weight_decay": 0.0,
 }  # fmt: skip
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
