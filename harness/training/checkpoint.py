@@ -30,9 +30,13 @@ class Damaged(Exception):
     """A checkpoint file is cut short, altered, or another trial's."""
 
 
+UNUSABLE = Damaged, RuntimeError, ValueError, TypeError, LookupError, AttributeError
+"""What loading raises for a checkpoint that is damaged or does not fit."""
+
+
 def save(folder: Path, state: dict[str, Any]) -> Path:
     """Write ``step-<step>.pt``, then delete all but the last `KEEP`."""
-    path = folder / f"step-{state['step']:09d}.pt"
+    path = _path(folder, state["step"])
     write(path, {"format": FORMAT, **state})
     for old in _newest_first(folder)[KEEP:]:
         old.unlink(missing_ok=True)
@@ -49,26 +53,46 @@ def load_newest(folder: Path, load: Callable[[State], None], weights: State) -> 
     loaded = misfit = False
     for path in _newest_first(folder):
         try:
-            state = read(path)
-            if state.get("format") != FORMAT:
-                raise Damaged(f"format {state.get('format')}, expected {FORMAT}")
-            if state["selected"] is not None:
-                check_fit(load_weights(folder, state["selected"]), weights)
-            for step in state["progress"]["averaged"]:
-                check_fit(load_weights(folder, step, "part"), weights)
-            load(state)
+            _load(path, load, weights)
             loaded = True
             break
         except torch.OutOfMemoryError:
             raise
-        except (Damaged, RuntimeError, ValueError, TypeError, LookupError, AttributeError) as error:
+        except UNUSABLE as error:
             misfit = misfit or not isinstance(error, Damaged)
-            problems[path] = f"{path.name}: {' '.join(str(error).split())[:200]}: using the previous one"
+            problems[path] = f"{path.name}: {_line(error)}: using the previous one"
     if misfit and not loaded:
         raise InputError(f"{folder}: no checkpoint fits: use the libraries that wrote them, or delete the folder")
     for path in filter(Path.is_file, problems):
         path.unlink(missing_ok=True)
     return loaded, list(problems.values())
+
+
+def load_as_main(folder: Path, step: int, load: Callable[[State], None], weights: State) -> None:
+    """Load the checkpoint that the main process loaded; raise InputError if this process cannot, and delete none."""
+    path = _path(folder, step)
+    try:
+        _load(path, load, weights)
+    except torch.OutOfMemoryError:
+        raise
+    except UNUSABLE as error:
+        raise InputError(f"{path}: not every process can read it: {_line(error)}: `dropbench retry`") from error
+
+
+def _load(path: Path, load: Callable[[State], None], weights: State) -> None:
+    """Load a checkpoint whose weights fit `weights`, or raise one of `UNUSABLE`."""
+    state = read(path)
+    if state.get("format") != FORMAT:
+        raise Damaged(f"format {state.get('format')}, expected {FORMAT}")
+    if state["selected"] is not None:
+        check_fit(load_weights(path.parent, state["selected"]), weights)
+    for step in state["progress"]["averaged"]:
+        check_fit(load_weights(path.parent, step, "part"), weights)
+    load(state)
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]
 
 
 def check_fit(state: State, like: State) -> None:
@@ -155,6 +179,10 @@ def discard(folder: Path, selected: int) -> None:
 def weights_path(folder: Path, step: int, stem: str = "weights") -> Path:
     """Return the path of the weights selected at `step`; with the stem "part", of a part of an average."""
     return folder / f"{stem}-{step:09d}.pt"
+
+
+def _path(folder: Path, step: int) -> Path:
+    return folder / f"step-{step:09d}.pt"
 
 
 def _newest_first(folder: Path) -> list[Path]:

@@ -14,7 +14,7 @@ from accelerate.state import AcceleratorState, GradientState
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from dropbench.harness.errors import Diverged, InputError, Interrupted
+from dropbench.harness.errors import Diverged, Interrupted
 from dropbench.harness.models.sites import set_progress
 from dropbench.harness.regularizers.auxiliary_loss import modules_with_aux_loss, with_penalty
 from dropbench.harness.runs.run_directory import RunDirectory
@@ -93,13 +93,12 @@ class Trainer(Evaluator):
         parts = StepBatches(self.task, self.task.seed_of("order"), *ranks, self.settings.micro_batch_splits)
         batches = prefetch(parts, range(state.step, end), self.settings, self.accelerator.device)
         self.model.train()
-        patience = self.recipe.patience or math.inf
         while True:
             at_evaluation = state.step % self.evaluate_every == 0 or state.step == end
             if at_evaluation and state.step > state.evaluated:
                 self.evaluate_and_select()
                 self.model.train()
-            if state.step == end or state.worse >= patience:
+            if state.step == end or state.worse >= (self.recipe.patience or math.inf):
                 break
             batch = next(batches)
             set_rate(self.optimizer, rate := self.rate())
@@ -214,12 +213,13 @@ class Trainer(Evaluator):
         """Load the newest valid checkpoint. Return False if there is none, so that the run starts from step 0.
 
         Raises:
-            InputError: no checkpoint fits, or the processes read different ones.
+            InputError: no checkpoint fits, or a process cannot read that of the main one.
         """
-        with self.accelerator.main_process_first():  # it deletes those that are damaged
-            resumed, problems = checkpoint.load_newest(self.checkpoints, self.load, self.eval_model().state_dict())
-        if self.differs(self.state.step):
-            raise InputError(f"{self.checkpoints}: the processes read different checkpoints: `dropbench retry`")
+        main, weights = self.accelerator.is_main_process, self.eval_model().state_dict()
+        resumed, problems = checkpoint.load_newest(self.checkpoints, self.load, weights) if main else (False, [])
+        resumed, step = self.of_main((resumed, self.state.step))
+        if resumed and not main:
+            checkpoint.load_as_main(self.checkpoints, step, self.load, weights)
         if (problem := self.evaluations.load(self.state.step)) is not None:
             problems.append(problem)
         if self.differs(self.evaluations.sizes()):

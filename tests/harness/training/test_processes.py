@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,16 +10,18 @@ from typing import Any
 import pytest
 from torch import Tensor
 
+from dropbench.harness.errors import Interrupted
 from dropbench.harness.regularizers.base import Site
 from dropbench.harness.regularizers.methods.layers import LayerDrop
 from dropbench.harness.runs.predictions import load_predictions
 from dropbench.harness.runs.run_directory import RunDirectory
 from dropbench.harness.settings import Settings
+from dropbench.harness.training import checkpoint
 from dropbench.harness.training.engine import run_trial
 from dropbench.harness.trials.trial import Trial
 from tests.harness.training.ranks import run_ranks
 from tests.harness.training.test_regularization import CERTAIN, COMPOSITION, VISION
-from tests.training import make_trial, run
+from tests.training import after, make_trial, run
 
 
 def train_noting(directory: RunDirectory) -> tuple[dict[str, Any], list[bool]]:
@@ -42,6 +45,30 @@ def run_pair(folder: Path, trial: Trial) -> tuple[dict[str, Any], list[list[bool
     """Return the result, and the draws of each process."""
     (result, first), (_, second) = run_ranks(2, train_noting, RunDirectory.create(folder, trial))
     return result, [first, second]
+
+
+def train_unless(directory: RunDirectory, unreadable: int | None) -> int:
+    """Train to the end and return the number of steps; a process of the rank `unreadable` cannot read checkpoints."""
+
+    def fail(path: Path) -> dict[str, Any]:
+        raise checkpoint.Damaged(f"{path.name} cannot be read")
+
+    if os.environ["RANK"] == str(unreadable):
+        checkpoint.read = fail
+    return int(run_trial(directory, Settings(runs=directory.path.parent, device="cpu", threads=1))["steps"])
+
+
+@pytest.mark.slow
+def test_a_process_that_cannot_read_a_checkpoint_deletes_none(tmp_path: Path) -> None:
+    trial = make_trial("none", steps=6, **VISION)
+    with pytest.raises(Interrupted):
+        run(tmp_path, trial, after(3))
+    directory = RunDirectory(tmp_path / trial.id)
+    files = sorted((directory.path / "checkpoint").iterdir())
+    with pytest.raises(AssertionError, match=r"(?s)rank 1: .*not every process can read it: step-.* cannot be read"):
+        run_ranks(2, train_unless, directory, 1)
+    assert sorted((directory.path / "checkpoint").iterdir()) == files
+    assert run_ranks(2, train_unless, directory, None) == [6, 6]
 
 
 @pytest.mark.slow
