@@ -31,7 +31,7 @@ class Damaged(Exception):
 
 
 UNUSABLE = Damaged, RuntimeError, ValueError, TypeError, LookupError, AttributeError
-"""What loading raises for a checkpoint that is damaged or does not fit."""
+"""Errors of loading a checkpoint that is damaged or does not fit."""
 
 
 def save(folder: Path, state: dict[str, Any]) -> Path:

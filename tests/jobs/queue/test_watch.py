@@ -27,7 +27,7 @@ def test_trials_that_end_are_named_with_their_model_loss_and_rate(place: Workpla
     assert lines[-1] == "2 succeeded"
     ended = [line for line in lines if line.startswith("[")]
     trial = "[0-9a-f]{12} tiny, (none|dropkey), tiny, seed 0"
-    pattern = rf"\[[12]/2\] {trial}: succeeded, loss [\d.]+, [\d.,]+ steps/s"
+    pattern = rf"\[[12]/2\] {trial}: succeeded, test/accuracy [\d.]+, loss [\d.]+, [\d.,]+ steps/s"
     assert len(ended) == 2
     assert all(re.fullmatch(pattern, line) for line in ended), ended
     log = json.loads(place.call("logs", ended[0].split()[1], "--json").stdout)
