@@ -115,8 +115,9 @@ def collect(
 def _candidate(directory: RunDirectory, content: dict[str, Any], commit: str) -> Candidate:
     record = read_run_record(directory)
     environment = directory.read("environment.json")
-    trial = record.trial
-    if trial.weights is not None:  # its path is of this machine, and no part of the id
+    # Paths are of this machine, and no part of the id.
+    trial = record.trial.model_copy(update={"data": record.trial.data.model_copy(update={"path": None})})
+    if trial.weights is not None:
         weights = trial.weights.model_copy(update={"path": Path(trial.weights.path).name})
         trial = trial.model_copy(update={"weights": weights})
     details = {

@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -128,15 +128,14 @@ def _freeze(table: SuiteTable, store: Store, file: Path) -> None:
 
 def _with_floors(view: View, cells: Iterable[CellTrials], store: Store, settings: Settings) -> View:
     """Return the view with the floors of its cells by data set and metric: those of all initial weights and sizes."""
-    from dropbench.tasks.floors.floors import floors
+    from dropbench.tasks.floors.floors import floors, read_by_floors
 
     measured = [(cell, id) for cell in cells if cell.cell.analysis is None for id in cell.ids[:1]]
     trials = store.trials([id for _, id in measured])
-    computed: dict[tuple[Any, ...], list[Floor]] = {}
+    computed: dict[str, list[Floor]] = {}
     found: dict[tuple[str, str], dict[str, float]] = {}
     for cell, trial in ((cell, trials[id]) for cell, id in measured if id in trials):
-        key = trial.data, trial.weights, trial.recipe.get("image_size")
-        if key not in computed:
+        if (key := read_by_floors(trial)) not in computed:
             computed[key] = floors(trial, settings)
         values = found.setdefault((cell.cell.request.data, cell.cell.metric), {})
         values.update({each.name: each.value for each in computed[key] if each.metric == cell.cell.metric})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from dropbench.harness.trials.task import spec_of
 from dropbench.harness.trials.trial import Trial
 from dropbench.tasks.data.read import read_any
 from dropbench.tasks.floors import floors as module
-from dropbench.tasks.floors.floors import floors
+from dropbench.tasks.floors.floors import floors, read_by_floors
 from tests.tasks.making import trial_of
 
 MODELS = {
@@ -27,7 +28,7 @@ MODELS = {
 }
 
 
-def small_trial(data: str, **overrides: int) -> Trial:
+def small_trial(data: str, **overrides: Any) -> Trial:
     task, model = MODELS[data]
     return trial_of(task, data, model, overrides)
 
@@ -45,6 +46,18 @@ def test_floors_have_metrics_of_their_task(data: str, cache: Path) -> None:
     computed = floors(trial, Settings())
     assert computed
     assert {floor.metric for floor in computed} <= metrics
+
+
+@pytest.mark.parametrize(
+    ("data", "changes"),
+    [("wikitext-2-synthetic", {"vocabulary": 300, "tokenizer": "bpe"}), ("digits", {"seed_splits": 1})],
+)
+def test_cells_share_floors_if_nothing_differs_that_these_depend_on(
+    data: str, changes: dict[str, Any], cache: Path
+) -> None:
+    same = read_by_floors(small_trial(data))
+    assert read_by_floors(small_trial(data, lr=0.5)) == same
+    assert read_by_floors(small_trial(data, **changes)) != same
 
 
 def test_floors_are_computed_once_per_version_of_the_files(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
