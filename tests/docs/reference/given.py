@@ -50,7 +50,8 @@ def campaign(
     write_request(runs, requested.request.model_copy(update={"created_at": at, "cells": named}))
     for cell in cells:
         for trial in (requested.trials[id] for each in cell.candidates for id in each.trials):
-            directory = RunDirectory.create(runs, trial)
+            moved = trial.data.model_copy(update={"path": "/secret"})
+            directory = RunDirectory.create(runs, trial.model_copy(update={"data": moved}))
             used = {"host": "secret", "pid": 7, "job_id": "8", "message": "/home/me", "cpu_seconds": 3.5, "cpus": 1}
             times = {"started_at": STARTED, "ended_at": ENDED}
             directory.write_attempt(1, {"state": "succeeded", "cause": None, **times, **used})
