@@ -14,7 +14,8 @@ import yaml
 
 from benchmarks.database import campaign
 from benchmarks.measure import Measurement, repeat_within
-from dropbench.db.queries.compare import compare, read_sides
+from dropbench.db.queries.compare import compare
+from dropbench.db.queries.sides import read_sides
 from dropbench.db.queries.rank import rank
 from dropbench.db.queries.results import results
 from dropbench.db.report.formats import documents

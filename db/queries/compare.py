@@ -4,110 +4,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
-from sqlalchemy import Connection, Text, cast, select
-
-from dropbench.db.queries.groups import COLUMNS, GroupKeys, configs
-from dropbench.db.queries.marks import (
-    OLDER,
-    VERSIONED,
-    all_versions,
-    is_older,
-    mark_alike,
-    mark_text,
-    marks_of,
-    trial_labels,
-)
+from dropbench.db.queries.groups import COLUMNS
+from dropbench.db.queries.marks import mark_alike, mark_text
 from dropbench.db.queries.results import sort_key
-from dropbench.db.queries.task_metrics import directed_metric, resolve_names
-from dropbench.db.schema.tables import FINAL, Configs, Metrics, Trials
+from dropbench.db.queries.sides import Id, Key, Side
+from dropbench.db.queries.task_metrics import directed_metric
 from dropbench.db.statistics.corrections import SIGNIFICANCE, benjamini_hochberg, holm
 from dropbench.db.statistics.seeds import summarize
 from dropbench.db.statistics.t_test import paired_t_test
-from dropbench.db.store import filters
 from dropbench.db.store.rows import Row
-from dropbench.harness.trials.metric import MetricName
 
-Key = tuple[str, ...]
-"""The path of a leaf in a configuration."""
-
-Part = tuple[str, str]
-"""A field of a configuration, and its value as text."""
-
-Id = tuple[Any, ...]
-"""A configuration; in databases with different versions of a library or with reference trials, also these."""
+Part = tuple[str, str, tuple[Key, ...]]
+"""A field of a configuration, its value as text, and the leaves whose values dev has chosen, which are equal."""
+_CHOSEN = "chosen"
 
 _OWN_COLUMN = {("task",), ("data", "name"), ("model",), ("schedule",), ("align",), ("preset",), ("regularizer", "name")}
-_OWN_COLUMN |= {("libraries",), ("origin",)}
+_OWN_COLUMN |= {("libraries",), ("origin",), ("seeds",)}
 _FINGERPRINT = {("data", "fingerprint")}
 _HOLDERS = {("regularizer", "params"): "params", ("overrides",): "overrides"}
 
 
-@dataclass(frozen=True)
-class Side:
-    """The trials of one filter, by configuration.
-
-    Attributes:
-        configs: the columns of `dropbench.db.queries.groups.COLUMNS`, the mark (`dropbench.db.queries.marks`) and
-            perhaps the libraries.
-        values: by metric, configuration and seed.
-        config_json: the complete configurations as JSON.
-    """
-
-    configs: dict[Id, Row] = field(default_factory=dict)
-    values: dict[str, dict[Id, dict[int, float]]] = field(default_factory=dict)
-    config_json: dict[Id, str] = field(default_factory=dict)
-
-
-def read_sides(sides: Sequence[tuple[Connection, Sequence[str]]], metrics: Sequence[str] = ()) -> list[Side]:
-    """Read the trials of filters, each of a database. Raise InputError if a word or metric is unknown."""
-    names = trial_labels(*(connection for connection, _ in sides))
-    others = select(Configs.c.id).where(Configs.c.result_versions.is_not(None)).limit(1)
-    versions = any(connection.scalar(others) is not None for connection, _ in sides)
-    return [
-        _read_side(connection, GroupKeys(filters.parse(connection, words), names), metrics, versions=versions)
-        for connection, words in sides
-    ]
-
-
-def _read_side(connection: Connection, keys: GroupKeys, metrics: Sequence[str], *, versions: bool) -> Side:
-    filter = keys.filter
-    query = select(Configs.c.id, cast(Configs.c.config, Text)).where(*filter.on_configs(Configs.c.id))
-    texts: dict[str, str] = dict(connection.execute(query).all())
-    names, marks = resolve_names(connection, metrics), marks_of(connection)
-    side = Side(values={MetricName.parse(name).label: _seed_values(keys, connection, name) for name in names})
-    rows = configs(connection, filter, COLUMNS)
-    trained = connection.execute(keys.select().distinct()).all() if keys.names else [(id,) for id in rows]
-    for id, *own in trained:
-        labels = dict(zip(keys.names, own, strict=True))
-        key = id, *own
-        row = side.configs[key] = {**dict(zip(COLUMNS, rows[id], strict=True)), **labels}
-        older = OLDER if is_older(*(row[name] for name in VERSIONED)) else None
-        row["mark"] = mark_text((marks.get((row["data"], row["fingerprint"])), older))
-        more: Row = dict(labels)
-        if versions:  # also those that are 1: a missing one would equal that of a configuration without the item
-            more |= {"result_versions": all_versions(*(row[name] for name in VERSIONED)), "plugins": {}}
-        side.config_json[key] = json.dumps({**json.loads(texts[id]), **more}) if more else texts[id]
-    return side
-
-
-def _seed_values(keys: GroupKeys, connection: Connection, name: str) -> dict[Id, dict[int, float]]:
-    """Return the finite final values of a metric by key and seed."""
-    query = keys.select(Trials.c.seed, Metrics.c.value).join(Metrics, Metrics.c.trial_id == Trials.c.id)
-    query = query.where(Metrics.c.step == FINAL, Metrics.c.name == name, Metrics.c.value.is_not(None))
-    # The index of final values has the configuration: trials of others are not looked up.
-    query = query.where(*keys.filter.on_configs(Metrics.c.config_id))
-    values: dict[Id, dict[int, float]] = {}
-    for *key, seed, value in connection.execute(query):
-        values.setdefault(tuple(key), {})[seed] = value
-    return values
-
-
 def compare(old: Side, new: Side) -> list[Row]:
-    """Match the configurations of both sides, ignoring every key in which no value occurs on both.
+    """Match the configurations of both sides, ignoring what dev has chosen and keys without a value common to both.
 
     Returns:
         a row for each pair of configurations and metric, and for each configuration that only one side has:
@@ -118,6 +39,7 @@ def compare(old: Side, new: Side) -> list[Row]:
         - change: the mean difference over seeds that both have (`pairs` of them), else the difference of the means;
         - libraries, in databases with different versions of a library: those of the trials;
         - origin, in databases with reference trials: ``own`` or ``reference``;
+        - seeds, in databases of tuned presets: ``tuning`` if no table has the seeds;
         - mark: ``subset`` or ``synthetic`` if the data of either side are, ``older rule`` if its result version is, and
           what distinguishes rows that are equal otherwise, such as ``recipe.lr 0.001``;
         - low, high: its 95 % confidence interval, None for the reason `no_interval`;
@@ -130,7 +52,7 @@ def compare(old: Side, new: Side) -> list[Row]:
     differing, pairs = _match(old, new)
     names = list(dict.fromkeys([*old.values, *new.values]))
     rows = []
-    labels = [_label(old, old_id, new, new_id, differing) for old_id, new_id in pairs]
+    labels = [_label(old, first, new, second, differing | _chosen(old, first, new, second)) for first, second in pairs]
     mark_alike(labels, [old.config_json.get(first or ()) or new.config_json[second or ()] for first, second in pairs])
     for label, (old_id, new_id) in zip(labels, pairs, strict=True):
         sides = (old, old_id or ()), (new, new_id or ())
@@ -169,10 +91,11 @@ def _parts(side: Side, leaves: dict[Part, dict[Key, str]]) -> dict[Id, list[Part
     by_config: dict[Id, list[Part]] = {}
     for id, text in side.config_json.items():
         by_config[id] = parts = []
+        chosen = side.chosen.get(id, ())
         for name, value in sorted(json.loads(text).items()):
-            part = name, repr(value)
+            part = name, repr(value), chosen
             if part not in leaves:
-                leaves[part] = dict(_flatten({name: value}))
+                leaves[part] = dict(_flatten({name: value})) | {key: _CHOSEN for key in chosen if key[0] == name}
             parts.append(part)
     return by_config
 
@@ -183,7 +106,7 @@ def _differing(
     """Return the keys without a value that occurs on both sides; a missing key counts as a value."""
     sides = [{part for parts in side.values() for part in parts} for side in (old, new)]
     differing = set()
-    for field_name in {name for side in sides for name, _ in side}:
+    for field_name in {name for side in sides for name, *_ in side}:
         old_leaves, new_leaves = ([leaves[part] for part in side if part[0] == field_name] or [{}] for side in sides)
         for key in {key for flat in (*old_leaves, *new_leaves) for key in flat}:
             if {flat.get(key) for flat in old_leaves}.isdisjoint(flat.get(key) for flat in new_leaves):
@@ -232,12 +155,27 @@ def _label(old: Side, old_id: Id | None, new: Side, new_id: Id | None, differing
             without_column.append(key)
             continue
         for values, config in zip(sides, (old.configs[old_id], new.configs[new_id]), strict=True):
-            values[name] = (config[holder] if holder else config).get(name)
+            values[name] = _column(config, (*key[:-1], name))
     if not any(sides):
         for values, text in zip(sides, (old.config_json[old_id], new.config_json[new_id]), strict=True):
             flat = dict(_flatten(json.loads(text)))
             values.update({".".join(key): flat.get(key) for key in without_column})
     return {**label, "old": sides[0], "new": sides[1], "only": None}
+
+
+def _chosen(old: Side, old_id: Id | None, new: Side, new_id: Id | None) -> set[Key]:
+    """Return the leaves of which dev has chosen different values for a pair."""
+    if old_id is None or new_id is None:
+        return set()
+    both = old.configs[old_id], new.configs[new_id]
+    keys = {*old.chosen.get(old_id, ()), *new.chosen.get(new_id, ())}
+    return {key for key in keys if len({repr(_column(config, key)) for config in both}) > 1}
+
+
+def _column(config: Row, key: Key) -> Any:
+    """Return the value of a leaf, None if no column holds it."""
+    holder = _HOLDERS.get(key[:-1])
+    return (config[holder] if holder else config).get(key[-1])
 
 
 def _differing_versions(old: str, new: str, items: set[str]) -> tuple[str | None, str | None]:

@@ -10,9 +10,10 @@ from functools import cache, partial
 from itertools import chain, groupby, islice
 from typing import Any
 
-from sqlalchemy import Connection, Select, Text, cast, func, select
+from sqlalchemy import Connection, Select, Text, case, cast, func, select
 
 from dropbench.db.queries.marks import (
+    TUNING,
     Machine,
     data_sets,
     differing_fields,
@@ -36,7 +37,8 @@ COLUMNS = ("task", "data", "fingerprint", "model", "regularizer", "params", "sch
 DATA_SET = ("data", "fingerprint")
 HOLDERS = ("params", "overrides")
 TRIAL_KEYS: dict[str, Any] = {
-    "suite": MEMBERS.c.suite, "seed": Trials.c.seed, "libraries": Trials.c.libraries, "origin": ORIGIN
+    "suite": MEMBERS.c.suite, "seed": Trials.c.seed, "libraries": Trials.c.libraries, "origin": ORIGIN,
+    "seeds": case((TUNING, "tuning"), else_=None),
 }  # fmt: skip
 """Keys to group by that do not belong to the configuration."""
 
@@ -133,7 +135,8 @@ class Groups:
     Trials on different data are never in one group, nor, in a database with different versions of a library, are those
     trained with different versions, nor those of different result versions of an item, such as of a plug-in: the label
     has the data set's fingerprint, the `libraries` or the `result_versions` then. Reference trials are never in a group
-    with the user's: the label has the `origin` if there are any.
+    with the user's, nor trials of a table with those that only compare candidates: the label has the `origin`, or the
+    `seeds`, if there are any.
     """
 
     def __init__(self, connection: Connection, filter: Filter, group_by: Sequence[str]) -> None:

@@ -14,12 +14,12 @@ from sqlalchemy import ColumnElement, Connection, Select, case, func, null, sele
 
 from dropbench.db.schema.reference import Details, has_reference
 from dropbench.db.schema.tables import Attempts, Configs, Trials
-from dropbench.db.store.filters import distinct_values
+from dropbench.db.store.filters import Filter, distinct_values
 from dropbench.db.store.rows import Row, in_list
 from dropbench.harness.errors import InputError, count_of
 from dropbench.harness.regularizers.spec import part_names
 from dropbench.harness.runs.run_directory import Runs
-from dropbench.harness.settings import Settings
+from dropbench.harness.settings import MAX_SEEDS, Settings
 from dropbench.harness.trials.result_versions import item_version, version_notes
 from dropbench.harness.trials.task import SUBSET
 from dropbench.harness.trials.trial import SYNTHETIC, Trial
@@ -36,6 +36,8 @@ UNCHANGED = frozenset(f"regularizer {name}" for name in (
     "patchdropout",
 ))  # fmt: skip
 """Items whose result version was raised for values or tasks that no reference trial has."""
+TUNING = Trials.c.seed >= MAX_SEEDS
+"""Trials that only compare the candidates of a tuned preset: no table has their seeds."""
 Machine = tuple[str, int | None]
 """A GPU, or a processor with a number of threads."""
 DIGEST_LENGTH = 8
@@ -169,9 +171,22 @@ def libraries_differ(*connections: Connection) -> bool:
 
 
 def trial_labels(*connections: Connection) -> list[str]:
-    """Return the keys besides the configuration that keep trials of databases apart: ``libraries``, ``origin``."""
-    labels = ["libraries"] if libraries_differ(*connections) else []
-    return [*labels, "origin"] if any(map(has_reference, connections)) else labels
+    """Return the keys besides the configuration that keep trials apart: ``libraries``, ``origin``, ``seeds``."""
+    needed = {
+        "libraries": libraries_differ(*connections),
+        "origin": any(map(has_reference, connections)),
+        "seeds": any(connection.scalar(select(Trials.c.id).where(TUNING).limit(1)) for connection in connections),
+    }
+    return [label for label, present in needed.items() if present]
+
+
+def table_labels(connection: Connection, filter: Filter) -> list[str]:
+    """Return the labels of `trial_labels` but ``seeds``; the filter leaves seeds out that no table has."""
+    labels = trial_labels(connection)
+    if "seeds" in labels:
+        labels.remove("seeds")
+        filter.clauses.append(~TUNING)
+    return labels
 
 
 def differing_versions(trained: Iterable[str]) -> str | None:

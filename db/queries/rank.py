@@ -12,12 +12,12 @@ from typing import Any
 from dropbench.db.queries import blocks as conditions
 from dropbench.db.queries.blocks import BASELINE, Block, Name, name_of, split_keys
 from dropbench.db.queries.groups import COLUMNS, GroupKeys, configs
-from dropbench.db.queries.marks import OLDER, VERSIONED, differing_items, is_older, marks_of, only_items, trial_labels
+from dropbench.db.queries.marks import OLDER, VERSIONED, differing_items, is_older, marks_of, only_items, table_labels
 from dropbench.db.queries.recipes import OF_REGULARIZERS, changed_keys, recipe_label
 from dropbench.db.queries.results import sort_key
 from dropbench.db.queries.task_metrics import directed_metric, metrics_of, resolve_names
 from dropbench.db.schema.connection import reading
-from dropbench.db.schema.tables import Configs, Trials
+from dropbench.db.schema.tables import Configs
 from dropbench.db.statistics.complete_part import largest_complete
 from dropbench.db.statistics.corrections import holm
 from dropbench.db.statistics.evidence import against_baseline, post_hoc, profiles
@@ -28,7 +28,6 @@ from dropbench.db.store import filters
 from dropbench.db.store.rows import Row
 from dropbench.db.store.store import Store
 from dropbench.harness.errors import unknown_name
-from dropbench.harness.settings import MAX_SEEDS
 from dropbench.harness.trials.metric import Metric, MetricName
 
 Runs = dict[Name, list[list[float]]]
@@ -77,7 +76,6 @@ def rank(
     *,
     chosen: Mapping[str, Mapping[str, Any]] = {},
     left_out: Container[str] = (),
-    tables_only: bool = False,
 ) -> Ranking:
     """Rank regularizers in each block of task, data, model, preset, overrides and metric (Demšar 2006, section 3.2.2).
 
@@ -93,15 +91,13 @@ def rank(
             ``rescale``, and the recipes, if that of a preset changed between trials.
         chosen: by the id of a configuration, the overrides of its block, without those that a tuned preset chose.
         left_out: ids of configurations that are not ranked: the other candidates of tuned presets.
-        tables_only: leave out the seeds that only compare candidates, and that no table shows.
 
     Raises:
         InputError: a word, metric or key is unknown.
     """
     with reading(store.engine) as connection:
         filter = filters.parse(connection, words)
-        if tables_only:
-            filter.clauses.append(Trials.c.seed < MAX_SEEDS)
+        labels = table_labels(connection, filter)
         rows = configs(connection, filter, COLUMNS)
         configurations = {id: dict(zip(COLUMNS, values, strict=True)) for id, values in rows.items()}
         known = {"schedule", "align", conditions.RECIPE}
@@ -112,7 +108,7 @@ def rank(
         shared = conditions.shared_by(configurations, chosen)
         recipes = changed_keys(connection, filter, shared)
         names = resolve_names(connection, metrics)
-        keys = GroupKeys(filter, trial_labels(connection))
+        keys = GroupKeys(filter, labels)
         values = {MetricName.parse(name).label: conditions.values_over_seeds(keys, connection, name) for name in names}
         marks, weights = marks_of(connection), conditions.initial_weights(connection, filter)
         differing = differing_items(connection, *filter.on_configs(Configs.c.id))

@@ -153,7 +153,7 @@ def _rows(
         row = {**group.label, "metric": metric, **_pooled(values, aggregates, grouped=grouped)}
         if not grouped:
             synthetic = group.label["data"].endswith(SYNTHETIC)  # no source measured on generated data
-            row["published"] = None if synthetic else of_cell.get(metric or "")
+            row["published"] = None if synthetic or group.label.get("seeds") else of_cell.get(metric or "")
         yield {**row, "mark": mark_text(group.marks), "state": state}
 
 

@@ -52,10 +52,11 @@ Clause = ColumnElement[bool]
 
 @dataclass
 class Filter:
-    """Conditions on `Trials`, and the suites that the filter names (none: any)."""
+    """Conditions on `Trials`, the suites that the filter names (none: any), and whether it names seeds or trials."""
 
     clauses: list[Clause] = field(default_factory=list)
     suites: set[str] = field(default_factory=set)
+    single: bool = False
 
     def on_configs(self, column: ColumnElement[Any]) -> list[Clause]:
         """Return the condition that `column` is the configuration of a matching trial, if the filter has any clause."""
@@ -125,6 +126,7 @@ def parse(connection: Connection, words: Sequence[str]) -> Filter:
         negated = False
     if negated:
         raise InputError("filter 'not': expected a word after it, such as: not failed")
+    result.single = parser.single
     return result
 
 
@@ -146,7 +148,7 @@ class _Parser:
     """Parses single words, and queries the database at most once for each kind of name they may be."""
 
     def __init__(self, connection: Connection) -> None:
-        self.connection = connection
+        self.connection, self.single = connection, False
 
     def parse(self, word: str) -> tuple[Clause, Iterable[str]]:
         """Return the condition of a word, and the suites that it names."""
@@ -167,6 +169,7 @@ class _Parser:
         if len(word) <= 12 and set(word) <= set("0123456789abcdef"):
             clause = Trials.c.id.startswith(word, autoescape=True)
             if self.connection.scalar(select(Trials.c.id).where(clause).limit(1)):
+                self.single = True
                 return clause
         # A suite without trials in the database matches nothing; any other word is an error.
         from dropbench.harness.suites.suite import suite_names
@@ -201,6 +204,7 @@ class _Parser:
             matching = self._listed(condition, Configs.c.result_versions)
             return Trials.c.config_id.in_(select(Configs.c.id).where(matching))
         if key == "seed":
+            self.single = True
             return _numeric_clause(condition, Trials.c.seed)
         if any(key in holder for _, *holders in self.holders for holder in holders):
             return self._parameter(condition)

@@ -25,7 +25,7 @@ from dropbench.db.cli.output import (
 )
 from dropbench.harness.cli.completion import Item, complete_metric, complete_run
 from dropbench.harness.cli.examples import examples
-from dropbench.harness.errors import InputError
+from dropbench.harness.errors import InputError, count_of
 from dropbench.harness.settings import Settings
 from dropbench.jobs.predictions.examples import Split, print_examples
 
@@ -202,20 +202,26 @@ def _compare(
     kind: RowsFormat, output: Path | None,
 ) -> None:  # fmt: skip
     from dropbench.db.queries.compare import compare as compare_sides
-    from dropbench.db.queries.compare import read_sides
+    from dropbench.db.queries.sides import read_sides
     from dropbench.db.reference.describe import describe
     from dropbench.db.report.formats.comparison_tables import comparison_table
+    from dropbench.db.report.view.choices import choices_of
     from dropbench.db.schema.connection import reading
     from dropbench.jobs.queue.reconcile import opened_results
 
     settings = Settings.from_environment()
     with opened_results(settings, beside) as store, reading(store.engine) as connection:
-        machines = describe(store, settings.runs)
+        machines, choices = describe(store, settings.runs), choices_of(store)
         with _open_side(_words(old), connection) as old_side, _open_side(_words(new), connection) as new_side:
-            rows = compare_sides(*read_sides((old_side, new_side), split(metric)))[:limit]
+            sides = read_sides((old_side, new_side), split(metric), chosen=choices.keys, left_out=choices.others)
+            rows = compare_sides(*sides)[:limit]
     table = comparison_table(rows)
-    table.below = [*table.below, *machines]
-    print_rows(rows, kind, output, lambda: table, "no results on either side")
+    notes = choices.notes if (count := sum(side.left_out for side in sides)) else []
+    if count:
+        trials = count_of(count, "trial")
+        notes = [*notes, f"left out: {trials} that only chose candidates; `'seed>=0'` in OLD and NEW compares them, too"]
+    table.below = [*table.below, *notes, *machines]
+    print_rows(rows, kind, output, lambda: table, "; ".join(["no results on either side", *notes]))
     note_missing_database(settings)
 
 
@@ -236,9 +242,8 @@ def _rank(
     with opened_results(settings, beside) as store:
         choices = choices_of(store)
         ranking = rank_regularizers(
-            store, words, split(metric), split(by), chosen=choices.chosen, left_out=choices.others,
-            tables_only=choices.own_seeds,
-        )  # fmt: skip
+            store, words, split(metric), split(by), chosen=choices.chosen, left_out=choices.others
+        )
         ranking.notes += [*choices.notes, *describe(store, settings.runs)]
     if kind == "png" or kind == "svg":
         from dropbench.db.report.figures.critical_difference import critical_difference_diagram

@@ -12,7 +12,7 @@ from dropbench.harness.errors import InputError
 from dropbench.harness.predictions.schema import Predictions
 from dropbench.harness.runs.predictions import load_predictions
 from dropbench.harness.runs.run_directory import RunDirectory, Runs
-from dropbench.harness.settings import Settings
+from dropbench.harness.settings import MAX_SEEDS, Settings
 from dropbench.harness.trials.trial import Trial
 from dropbench.jobs.predictions.scores import ExampleScores, example_scores
 from dropbench.jobs.queue.reconcile import opened_results
@@ -82,6 +82,8 @@ def load_side(words: str, split: str, settings: Settings, location: str | None =
 
 def _load_matching(words: str, split: str, store: Store, settings: Settings) -> dict[int, Predictions]:
     trials = store.trials(store.find(f"succeeded {words}"))
+    # The seeds of tables; those that only chose candidates if there are no others.
+    trials = {id: trial for id, trial in trials.items() if trial.seed < MAX_SEEDS} or trials
     if not trials:
         raise InputError(f"no trained trial matches '{words}': run `dropbench status` to count the trials")
     if (count := len({(trial.config_id, id.startswith(PREFIX)) for id, trial in trials.items()})) > 1:

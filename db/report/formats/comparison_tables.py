@@ -9,7 +9,7 @@ from typing import Any
 
 from dropbench.db.queries.blocks import BASELINE
 from dropbench.db.queries.rank import Ranking
-from dropbench.db.report.formats.listing import format_value, needs_fingerprint, results_table
+from dropbench.db.report.formats.listing import format_value, needs_fingerprint, params_to_list, results_table
 from dropbench.db.report.formats.noise import Noise, noise_lines, significant
 from dropbench.db.report.formats.numbers import SIGNIFICANT
 from dropbench.db.statistics.evidence import ZONE
@@ -17,7 +17,7 @@ from dropbench.db.statistics.t_test import EQUAL
 from dropbench.db.store.rows import Row
 from dropbench.harness.cli.text_table import TextTable
 from dropbench.harness.regularizers import REGULARIZERS
-from dropbench.harness.regularizers.spec import spec_label
+from dropbench.harness.regularizers.spec import parameters, part_names, spec_label
 
 _VERDICTS = {
     "within noise": "the interval of the change contains 0",
@@ -115,7 +115,7 @@ def ranking_legend(ranking: Ranking) -> list[str]:
 
 def _columns(row: Row, *, name_sides: bool) -> Row:
     """Return the columns of a row; `name_sides`: including the values in which its sides differ."""
-    shared = "task", "data", "fingerprint", "model", "schedule", "align", "libraries", "result_versions"
+    shared = "task", "data", "fingerprint", "model", "schedule", "align", "libraries", "result_versions", "seeds"
     columns = {name: row[name] for name in row if name in shared}
     columns |= {name: row[name] for name in ("preset", "regularizer", "params", "overrides", "mark", "metric")}
     columns |= {
@@ -132,7 +132,18 @@ def _columns(row: Row, *, name_sides: bool) -> Row:
 
 
 def _differing(row: Row, side: str) -> str:
-    return ", ".join(f"{name}={value}" for name, value in row[side].items() if value is not None)
+    """Return the values in which a side differs; after a regularizer, only those of its parameters that tables list."""
+    values = {name: value for name, value in row[side].items() if value is not None}
+    name, texts = values.pop("regularizer", None), []
+    if name is not None:
+        known = parameters(name) if set(part_names(name)) <= {*REGULARIZERS} else values  # of a plug-in: all
+        texts = [_spec_label(name, {key: values.pop(key) for key in [*known] if key in values})]
+    return ", ".join([*texts, *(f"{key}={value}" for key, value in values.items())])
+
+
+def _spec_label(name: str, params: Mapping[str, Any]) -> str:
+    listed = params_to_list([{"regularizer": name, "params": params}])[name]
+    return spec_label(name, {key: value for key, value in params.items() if key in listed})
 
 
 def _side(row: Row, side: str, named: bool) -> str:
@@ -188,8 +199,8 @@ def _one_sided(rows: Sequence[Row]) -> list[str]:
 
 
 def _config(row: Row, columns: Sequence[str]) -> str:
-    regularizer = spec_label(row["regularizer"], row["params"]) if row["regularizer"] else ""
+    regularizer = _spec_label(row["regularizer"], row["params"]) if row["regularizer"] else ""
     overrides = ",".join(f"{key}={value}" for key, value in row["overrides"].items())
     texts = [*(row[name] for name in columns), regularizer, overrides]
     texts += [row["schedule"], row["preset"], row.get("libraries"), row["result_versions"]]
-    return " ".join(text for text in texts if text)
+    return " ".join(text for text in texts if text and text != "constant")

@@ -31,7 +31,7 @@ NEVER_SHARED = {
 
 def results_table(rows: Sequence[Row]) -> TextTable:
     """Return results for reading, with the values that all rows share as lines above the other columns."""
-    rows, listed_params = _with_listed_versions(rows), _listed_params(rows)
+    rows, listed_params = _with_listed_versions(rows), params_to_list(rows)
     texts = [format_cells(row, listed_params) for row in rows]
     columns = {name.removesuffix(" mean"): name for row in rows for name in row}
     values = {name: [text.get(name, "") for text in texts] for name in columns}
@@ -99,7 +99,7 @@ def format_cells(row: Row, listed_params: Mapping[str, set[str]]) -> dict[str, s
     return texts
 
 
-def _listed_params(rows: Sequence[Row]) -> dict[str, set[str]]:
+def params_to_list(rows: Sequence[Row]) -> dict[str, set[str]]:
     """Return the parameters to list per regularizer: its strength, and those with a value other than the default."""
     listed: dict[str, set[str]] = defaultdict(set)
     always: dict[str, set[str]] = {}

@@ -21,14 +21,14 @@ class Choices:
 
     Attributes:
         chosen: the chosen candidates, with the overrides of the baseline of their column, without its learning rate.
+        keys: the swept keys of the same candidates.
         others: the other candidates, and all of columns that still choose.
-        own_seeds: whether candidates have been compared by seeds that no table shows.
         notes: the columns that still choose.
     """
 
     chosen: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    keys: dict[str, tuple[str, ...]] = field(default_factory=dict)
     others: set[str] = field(default_factory=set)
-    own_seeds: bool = False
     notes: list[str] = field(default_factory=list)
 
 
@@ -51,12 +51,12 @@ def _add(found: Choices, table: SuiteTable) -> None:
     for cell in table.cells:
         candidates = cell.selection.candidates if cell.selection is not None else ()
         found.others |= {candidate.config for candidate in candidates}
-        found.own_seeds |= cell.selection is not None and bool(cell.selection.sweep.seeds)
         if (cell.cell.column, cell.origin) not in unfinished:
             base = bases.get(cell.cell.column, _own_overrides(cell))
             chosen = cell.selection.chosen if cell.selection is not None else None
             configs = [chosen.config] if chosen is not None else [each.config for each in cell.cell.candidates]
             found.chosen |= dict.fromkeys(configs if cell.ids else (), base)
+            found.keys |= dict.fromkeys(configs, tuple(cell.selection.sweep.space if cell.selection is not None else ()))
 
 
 def _own_overrides(cell: CellTrials) -> dict[str, Any]:

@@ -6,12 +6,14 @@ from typing import Any
 import pytest
 from scipy.stats import ttest_rel
 
-from dropbench.db.queries.compare import compare, read_sides
+from dropbench.db.queries.compare import compare
+from dropbench.db.queries.sides import read_sides
 from dropbench.db.report.formats.comparison_tables import comparison_table
 from dropbench.db.schema.connection import reading
 from dropbench.db.store.run_record import RunRecord
 from dropbench.db.store.store import Store
 from dropbench.harness.regularizers.spec import RegularizerSpec
+from dropbench.harness.settings import MAX_SEEDS
 from dropbench.harness.trials.trial import Trial
 from tests.db.records import done, make_trial
 from tests.requests import named
@@ -135,3 +137,35 @@ def test_what_has_no_result_is_there(store: Store) -> None:
         ("trec", None, None, 0), ("mr", None, "new", 0),
     ]  # fmt: skip
     assert compare_words(store, "quickstart", "quickstart") == []
+
+
+def test_only_what_tuning_has_chosen_is_compared_and_its_seeds_are_not(store: Store) -> None:
+    """Two columns chose other learning rates, which then match; a filter that names seeds or trials has all trials."""
+    chosen, others = {}, set()
+    for data, none_lr, lr in (("trec", 1e-3, 2e-3), ("mr", 2e-3, 1e-3)):
+        for own, best, value in ((NONE, none_lr, 80.0), (None, lr, 82.0)):
+            for rate in (1e-3, 2e-3):
+                fields: dict[str, Any] = {"overrides": {"lr": rate}, "recipe": {"epochs": 2, "lr": rate}}
+                fields |= {"regularizer": own} if own else {}
+                seeds = {MAX_SEEDS: 10.0, **({0: value, 1: value + 1} if rate == best else {})}
+                trials = [make_trial(seed, data=data, **fields) for seed in seeds]
+                store.record([both(*pair) for pair in zip(trials, seeds.values(), strict=True)])
+                if rate == best:
+                    chosen[trials[0].config_id] = ("set.lr",)
+                else:
+                    others.add(trials[0].config_id)
+
+    def rows_of(old: str, new: str) -> tuple[list[tuple[Any, ...]], list[int]]:
+        with reading(store.engine) as connection:
+            words = [(connection, old.split()), (connection, new.split())]
+            sides = read_sides(words, ["accuracy"], chosen=chosen, left_out=others)
+        rows = compare(*sides)
+        return [(row["data"], row["old"].get("lr"), row["new"].get("lr"), row["old_mean"], row["new_mean"], row["pairs"])
+                for row in rows], [side.left_out for side in sides]  # fmt: skip
+
+    rows, left_out = rows_of("regularizer=none", "regularizer=dropkey")
+    assert rows == [("mr", 2e-3, 1e-3, 80.5, 82.5, 2), ("trec", 1e-3, 2e-3, 80.5, 82.5, 2)]
+    assert left_out == [4, 4]
+    rows, left_out = rows_of("regularizer=none seed>=0", "regularizer=dropkey seed>=0")
+    assert (len(rows), left_out) == (8, [0, 0])
+    assert {row[3] for row in rows} == {None, 10.0, 80.5}  # never a mean over both kinds of seeds

@@ -10,6 +10,7 @@ from dropbench.db.store.run_record import RunRecord
 from dropbench.db.store.store import Store
 from dropbench.harness.errors import InputError
 from dropbench.harness.regularizers.spec import RegularizerSpec
+from dropbench.harness.settings import MAX_SEEDS
 from dropbench.harness.trials.trial import Trial
 from tests.db.records import make_trial
 from tests.requests import named
@@ -169,3 +170,11 @@ def test_ids_alone(filled: Store) -> None:
 def test_an_empty_database(store: Store) -> None:
     empty: list[dict[str, Any]] = []
     assert results(store) == results(store, metrics=["accuracy"], group_by=["data"]) == empty
+
+
+def test_seeds_that_only_choose_candidates_are_never_averaged_with_those_of_a_table(store: Store) -> None:
+    for seed, value in ((0, 80.0), (1, 82.0), (MAX_SEEDS, 10.0)):
+        store.record([succeeded(make_trial(seed), test_accuracy=value, dev_accuracy=value)])
+    for options in ({}, {"group_by": ["regularizer"]}):
+        rows = results(store, metrics=["accuracy"], **options)
+        assert {(row["seeds"], row["mean"], row["n"]) for row in rows} == {(None, 81.0, 2), ("tuning", 10.0, 1)}

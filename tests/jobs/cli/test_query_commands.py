@@ -138,7 +138,7 @@ def test_compare(call: Call, filled: Path) -> None:
     done = call(*COMMANDS["compare"])
     assert (done.code, done.err) == (0, "")
     lines = [" ".join(line.split()) for line in done.out.splitlines()]
-    assert lines[:2] == ["old: regularizer=none", "new: regularizer=dropkey, ratio=0.3"]
+    assert lines[:2] == ["old: none", "new: dropkey:ratio=0.3"]
     assert "mr accuracy 82.00 ± 2.00 (3) 86.50 ± 5.00 (3) +4.50 [−2.95, +11.95] 3 better, within noise" in lines
     alone = "only in new: text-classification cr text-transformer dropkey:ratio=0.3,window=1 constant mini"
     assert lines[-5:] == [
