@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dropbench.db.cli.output import Json
-from dropbench.harness.cli.completion import complete_preset, complete_regularizer, complete_source, complete_suite
+from dropbench.harness.cli.completion import (
+    complete_model,
+    complete_preset,
+    complete_regularizer,
+    complete_source,
+    complete_suite,
+)
 from dropbench.harness.cli.examples import examples
 from dropbench.harness.errors import InputError
 from dropbench.jobs.cli.options import complete_profile
@@ -24,8 +30,15 @@ ON_DIGITS = {"task": "image-classification", "data": "digits", "model": "vit-dig
 DEFAULT_REGULARIZER = "dropkey:ratio=0.3"
 
 
-@app.command(epilog=examples("check", "check --json"))
-def check(as_json: Json = False) -> None:
+@app.command(epilog=examples("check", "check --model transformers-encoder --weights minilm", "check --json"))
+def check(
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Try tasks and data with this model.", autocompletion=complete_model),
+    ] = None,
+    weights: Annotated[str | None, typer.Option(metavar="NAME", help="Its weights: a path, hf:NAME or timm:NAME.")] = None,
+    as_json: Json = False,
+) -> None:
     """Try each task, data set, model and regularizer of `--plugin FILE`: read, train a step, evaluate.
 
     `run`, `enqueue` and `submit` do the same with what they queue, once for each version of a file.
@@ -34,16 +47,24 @@ def check(as_json: Json = False) -> None:
     from dropbench.harness.settings import Settings
 
     settings = Settings.from_environment()
-    if not (requests := list(dict.fromkeys(own_requests()))):
+    if weights is not None and model is None:
+        raise InputError(f"--weights {weights}: expected --model NAME, too")
+    if not (requests := list(dict.fromkeys(own_requests(model)))):
         raise InputError("no entry of a plug-in: pass `--plugin FILE`")
-    items = [_try(request, settings) for request in requests]
+    if model is not None and model not in {request[2] for request in requests}:
+        tasks = ", ".join(dict.fromkeys(request[0] for request in requests))
+        raise InputError(f"--model {model}: is for none of the tasks that are tried: {tasks}")
+    items = [_try(request, weights if request[2] == model else None, settings) for request in requests]
     print_items(items, as_json)
     if any(item["state"] == "fails" for item in items):
         raise typer.Exit(2)
 
 
-def own_requests() -> Iterator[tuple[str, str, str, str]]:
-    """Yield task, data set, model and regularizer of the trials that together use every entry of plug-ins."""
+def own_requests(model: str | None = None) -> Iterator[tuple[str, str, str, str]]:
+    """Yield task, data set, model and regularizer of the trials that together use every entry of plug-ins.
+
+    `model` is that of every task that it is for, whatever the regularizer.
+    """
     from dropbench.harness.models.catalog import MODELS
     from dropbench.harness.regularizers import REGULARIZERS
     from dropbench.harness.trials.task import TASKS, spec_of
@@ -53,6 +74,8 @@ def own_requests() -> Iterator[tuple[str, str, str, str]]:
     own_models, own_data = _own(MODELS), _own(DATASETS)
 
     def models(kind: str) -> list[str]:
+        if model is not None and kind in MODELS.entry(model).facts.get("tasks", [kind]):
+            return [model]
         fitting = [name for name in MODELS if kind in MODELS.entry(name).facts.get("tasks", [kind])]
         return [name for name in fitting if name in own_models] or fitting[:1]
 
@@ -68,13 +91,13 @@ def own_requests() -> Iterator[tuple[str, str, str, str]]:
         kind = getattr(spec_of(task), "kind", task)
         is_own = TASKS.entry(task).plugin is not None
         for name in data(kind) or [""]:
-            for model in models(kind) or [""]:
-                declared = model in own_models and "tasks" in MODELS.entry(model).facts
+            for each in models(kind) or [""]:
+                declared = each in own_models and "tasks" in MODELS.entry(each).facts
                 if is_own or name in own_data or declared:
-                    yield task, name, model, "none"
-    for model in own_models:
-        if "tasks" not in MODELS.entry(model).facts:
-            yield ON_DIGITS["task"], ON_DIGITS["data"], model, "none"
+                    yield task, name, each, "none"
+    for each in own_models:
+        if "tasks" not in MODELS.entry(each).facts:
+            yield ON_DIGITS["task"], ON_DIGITS["data"], each, "none"
     for regularizer in _own(REGULARIZERS):
         yield *ON_DIGITS.values(), regularizer  # type: ignore[misc]
 
@@ -83,7 +106,7 @@ def _own(registry: Registry[Any]) -> list[str]:
     return [name for name in registry if registry.entry(name).plugin is not None]
 
 
-def _try(parts: tuple[str, str, str, str], settings: Settings) -> dict[str, Any]:
+def _try(parts: tuple[str, str, str, str], weights: str | None, settings: Settings) -> dict[str, Any]:
     from dropbench.harness.errors import UnsuitableError
     from dropbench.harness.trials.plugins import make_trials
     from dropbench.jobs.queue.operations import check_trial
@@ -96,7 +119,7 @@ def _try(parts: tuple[str, str, str, str], settings: Settings) -> dict[str, Any]
             "detail": f"no {missing} is registered for this task: `enqueue` checks it",
         }
     try:
-        [trial] = make_trials(_request(parts), [0], settings)
+        [trial] = make_trials(_request(parts, weights), [0], settings)
         notes = check_trial(trial, settings, again=True)
     except UnsuitableError as error:
         return {**item, "state": "unchecked", "detail": str(error)}
@@ -105,14 +128,16 @@ def _try(parts: tuple[str, str, str, str], settings: Settings) -> dict[str, Any]
     return {**item, "state": "ok", "detail": "; ".join(notes)}
 
 
-def _request(parts: tuple[str, str, str, str]) -> TrialRequest:
+def _request(parts: tuple[str, str, str, str], weights: str | None) -> TrialRequest:
     from dropbench.harness.trials.recipe import default_preset
     from dropbench.harness.trials.trial import TrialRequest
     from dropbench.jobs.cli.options import presets_of
 
     task, data, model, regularizer = parts
     preset = default_preset(presets_of(task))
-    return TrialRequest(task=task, data=data, model=model, regularizer=regularizer, preset=preset)
+    return TrialRequest(
+        task=task, data=data, model=model, regularizer=regularizer, preset=preset, weights=weights
+    )
 
 
 @app.command(

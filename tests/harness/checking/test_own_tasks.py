@@ -18,6 +18,7 @@ from dropbench.harness.trials.plugins import load_plugins
 from dropbench.jobs.cli.check_commands import own_requests
 from tests.harness.checking.mistakes import FORWARD
 from tests.harness.checking.own_task import DEFINE, ENQUEUE, write
+from tests.tasks.test_weights import folder as bert  # noqa: F401 - used by pytest
 
 SUITE = """
 title: t
@@ -201,6 +202,37 @@ def test_a_task_that_inherits_is_tried_with_small_data(folder: Path) -> None:
         ("top3", "digits", "vit-digits", "none"),
         ("other-texts", "ag-news-synthetic", "text-transformer", "none"),
     ]
+
+
+def test_tasks_are_tried_with_the_model_that_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A task that it is not for has another one; another name, or one that is for no task, is one line."""
+    (folder / "own.py").write_text(INHERITED)
+    load_plugins([folder / "own.py"])
+    assert [*own_requests("transformers-encoder")] == [
+        ("top3", "digits", "vit-digits", "none"),
+        ("other-texts", "ag-news-synthetic", "transformers-encoder", "none"),
+    ]
+    for words, message in (
+        (["--model", "detr"], "--model detr: is for none of the tasks that are tried: top3, other-texts\n"),
+        (["--model", "transformer-encoder"], "did you mean transformers-encoder"),
+        (["--weights", "x"], "--weights x: expected --model NAME, too\n"),
+    ):
+        assert run(["check", "--plugin", "own.py", *words]) == 2
+        assert message in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_weights_that_are_named_are_read(
+    folder: Path,
+    bert: Path,  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (folder / "own.py").write_text(INHERITED)
+    words = ["check", "--plugin", "own.py", "--json", "--model", "transformers-encoder", "--weights", str(bert)]
+    assert run(words) == 2
+    first, second = json.loads(capsys.readouterr().out)
+    assert (first["model"], first["state"], second["state"]) == ("vit-digits", "ok", "fails")
+    assert second["detail"].endswith(f"max_length=96: {bert} has 32 positions")
 
 
 @pytest.mark.slow
