@@ -45,6 +45,11 @@ class Subwords:
             tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder, **LOCAL)
         except LOADING_ERRORS as error:
             raise loading_error(folder, error, "no tokenizer") from None
+        files = ("tokenizer.json", *tokenizer.vocab_files_names.values())
+        if not any((folder / name).is_file() for name in files):  # the library makes one that knows no word
+            raise InputError(
+                f"weights {folder}: no tokenizer: expected the model's {' or '.join(dict.fromkeys(files))}"
+            )
         if tokenizer.pad_token_id is None:
             tokenizer.pad_token = tokenizer.eos_token  # decoders have none; their texts do not contain the end token
         if not tokenizer.is_fast or tokenizer.pad_token_id is None:

@@ -15,9 +15,9 @@ import yaml
 from benchmarks.database import campaign
 from benchmarks.measure import Measurement, repeat_within
 from dropbench.db.queries.compare import compare
-from dropbench.db.queries.sides import read_sides
 from dropbench.db.queries.rank import rank
 from dropbench.db.queries.results import results
+from dropbench.db.queries.sides import read_sides
 from dropbench.db.report.formats import documents
 from dropbench.db.report.page.document import page
 from dropbench.db.report.view.build import build_view

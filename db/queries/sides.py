@@ -133,5 +133,3 @@ def _seed_values(keys: GroupKeys, connection: Connection, name: str) -> dict[Id,
     for *key, seed, value in connection.execute(query):
         values.setdefault(tuple(key), {})[seed] = value
     return values
-
-

@@ -36,7 +36,9 @@ def check(
         str | None,
         typer.Option(metavar="NAME", help="Try tasks and data with this model.", autocompletion=complete_model),
     ] = None,
-    weights: Annotated[str | None, typer.Option(metavar="NAME", help="Its weights: a path, hf:NAME or timm:NAME.")] = None,
+    weights: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Its weights: a path, hf:NAME or timm:NAME.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Try each task, data set, model and regularizer of `--plugin FILE`: read, train a step, evaluate.
@@ -135,9 +137,7 @@ def _request(parts: tuple[str, str, str, str], weights: str | None) -> TrialRequ
 
     task, data, model, regularizer = parts
     preset = default_preset(presets_of(task))
-    return TrialRequest(
-        task=task, data=data, model=model, regularizer=regularizer, preset=preset, weights=weights
-    )
+    return TrialRequest(task=task, data=data, model=model, regularizer=regularizer, preset=preset, weights=weights)
 
 
 @app.command(

@@ -219,7 +219,10 @@ def _compare(
     notes = choices.notes if (count := sum(side.left_out for side in sides)) else []
     if count:
         trials = count_of(count, "trial")
-        notes = [*notes, f"left out: {trials} that only chose candidates; `'seed>=0'` in OLD and NEW compares them, too"]
+        notes = [
+            *notes,
+            f"left out: {trials} that only chose candidates; `'seed>=0'` in OLD and NEW compares them, too",
+        ]
     table.below = [*table.below, *notes, *machines]
     print_rows(rows, kind, output, lambda: table, "; ".join(["no results on either side", *notes]))
     note_missing_database(settings)

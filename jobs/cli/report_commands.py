@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -14,6 +15,7 @@ from dropbench.db.cli.output import Json, Output, With, emit, note_missing_datab
 from dropbench.harness.cli.completion import complete_suite
 from dropbench.harness.cli.examples import examples
 from dropbench.harness.errors import InputError, count_of
+from dropbench.harness.files import canonical_json
 from dropbench.harness.settings import Settings
 from dropbench.jobs.cli.options import ShownData, ShownModel, ShownPreset, ShownRequest, with_folders
 
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from dropbench.db.report.view.view import View
     from dropbench.db.store.store import Store
     from dropbench.tasks.floors.floor import Floor
+
+    Computed = tuple[dict[str, Any], list[Floor]]
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -132,14 +136,35 @@ def _with_floors(view: View, cells: Iterable[CellTrials], store: Store, settings
 
     measured = [(cell, id) for cell in cells if cell.cell.analysis is None for id in cell.ids[:1]]
     trials = store.trials([id for _, id in measured])
-    computed: dict[str, list[Floor]] = {}
-    found: dict[tuple[str, str], dict[str, float]] = {}
+    computed: dict[str, Computed] = {}
+    found: defaultdict[tuple[str, str], dict[str, Computed]] = defaultdict(dict)
     for cell, trial in ((cell, trials[id]) for cell, id in measured if id in trials):
-        if (key := read_by_floors(trial)) not in computed:
-            computed[key] = floors(trial, settings)
-        values = found.setdefault((cell.cell.request.data, cell.cell.metric), {})
-        values.update({each.name: each.value for each in computed[key] if each.metric == cell.cell.metric})
-    return dataclasses.replace(view, floors=found)
+        read = read_by_floors(trial)
+        if (key := canonical_json(read)) not in computed:
+            computed[key] = read, floors(trial, settings)
+        found[cell.cell.request.data, cell.cell.metric][key] = computed[key]
+    named = {column: named_floors(column[1], list(own.values())) for column, own in found.items()}
+    return dataclasses.replace(view, floors=named)
+
+
+def named_floors(metric: str, computed: Sequence[Computed]) -> dict[str, float]:
+    """Return floors by name; those of the same predictor with other values also name what they depend on.
+
+    Args:
+        metric: the metric of the floors.
+        computed: what floors depend on (`dropbench.tasks.floors.floors.read_by_floors`), with the floors.
+    """
+    from dropbench.db.queries.marks import differing_fields
+
+    values: defaultdict[str, set[float]] = defaultdict(set)
+    for floor in (floor for _, floors in computed for floor in floors if floor.metric == metric):
+        values[floor.name].add(floor.value)
+    named = {}
+    for fields, (_, floors) in zip(differing_fields([read for read, _ in computed]), computed, strict=True):
+        where = f" ({', '.join(sorted(fields))})"
+        for floor in (floor for floor in floors if floor.metric == metric):
+            named[floor.name + where * (len(values[floor.name]) > 1)] = floor.value
+    return named
 
 
 @app.command(epilog=examples("dashboard", "dashboard --port 0"))

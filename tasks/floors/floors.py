@@ -31,13 +31,13 @@ PIXELS = ("image_size", "channels", "center_crop", "interpolation", "normalizati
 """Recipe keys on which the features of images depend."""
 
 
-def read_by_floors(trial: Trial) -> str:
-    """Return all of a trial that its floors depend on: trials with the same text have the same floors."""
+def read_by_floors(trial: Trial) -> dict[str, Any]:
+    """Return all of a trial that its floors depend on: trials with the same values have the same floors."""
     names = (*TOKENIZER, *PIXELS, "seed_splits")
     recipe = {name: trial.recipe[name] for name in names if name in trial.recipe}
     seed = trial.seed if recipe.get("seed_splits") == "trial" else None
-    weights = trial.weights and (trial.model, trial.weights.path, trial.weights.digest)
-    return canonical_json([trial.task, trial.data.name, trial.data.fingerprint, trial.data.path, recipe, seed, weights])
+    weights = trial.weights and {"model": trial.model, **trial.weights.model_dump()}
+    return {"task": trial.task, "data": trial.data.model_dump(), **recipe, "seed": seed, "weights": weights}
 
 
 def floors(trial: Trial, settings: Settings) -> list[Floor]:

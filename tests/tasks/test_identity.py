@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dropbench.db.queries.compare import compare
-from dropbench.db.queries.sides import read_sides
 from dropbench.db.queries.results import results
+from dropbench.db.queries.sides import read_sides
 from dropbench.db.report.formats.listing import results_table
 from dropbench.db.schema.connection import reading
 from dropbench.db.store.run_record import RunRecord

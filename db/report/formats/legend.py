@@ -11,6 +11,7 @@ from dropbench.db.report.view.cells import CellResult
 from dropbench.db.report.view.notes import lost_candidates, progress_text, recipe_lines, selection_lines
 from dropbench.db.report.view.view import View, baselines
 from dropbench.db.statistics.t_test import EQUAL, MIN_PAIRS, TOO_FEW
+from dropbench.harness.errors import count_of
 from dropbench.harness.models.catalog import MODELS
 
 
@@ -94,9 +95,9 @@ def _difference_lines(view: View, intervals: bool) -> list[str]:
     if EQUAL in reasons:
         lines.append(f"{EQUAL}: no confidence interval or p-value, as the difference is the same for all seeds")
     if tests := sum(result.p_value is not None for result in results):
-        confirmed = significant([result.p_holm for result in results])
+        confirmed, differences = significant([result.p_holm for result in results]), count_of(tests, "difference")
         lines.append(
-            f"{SIGNIFICANT}: significant at 5 % after Holm's correction for the {tests} differences of the table:"
+            f"{SIGNIFICANT}: significant at 5 % after Holm's correction for the {differences} of the table:"
             f" {confirmed}; after Benjamini-Hochberg's: {significant([result.p_bh for result in results])}"
         )
     return [*lines, *noise_lines(_noises(view), "the baseline")]

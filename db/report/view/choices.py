@@ -56,7 +56,9 @@ def _add(found: Choices, table: SuiteTable) -> None:
             chosen = cell.selection.chosen if cell.selection is not None else None
             configs = [chosen.config] if chosen is not None else [each.config for each in cell.cell.candidates]
             found.chosen |= dict.fromkeys(configs if cell.ids else (), base)
-            found.keys |= dict.fromkeys(configs, tuple(cell.selection.sweep.space if cell.selection is not None else ()))
+            found.keys |= dict.fromkeys(
+                configs, tuple(cell.selection.sweep.space if cell.selection is not None else ())
+            )
 
 
 def _own_overrides(cell: CellTrials) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 
 from dropbench.adapters.text import id_cache, pretrained
 from dropbench.adapters.text.pretrained import Subwords
+from tests.input_errors import one_line
 from tests.tasks.test_weights import folder  # noqa: F401 - used by pytest
 
 
@@ -81,3 +82,12 @@ def test_texts_in_batches_have_the_ids_of_the_library_for_each(
         assert [inputs["input_ids"] for inputs, _ in windows] == several["input_ids"]
         for (_, spans), offsets in zip(windows, several["offset_mapping"], strict=True):
             assert [span for span in spans if span] == offsets[-1 - sum(map(bool, spans)) : -1]
+
+
+def test_a_folder_without_a_tokenizer_is_refused(folder: Path, tmp_path: Path) -> None:  # noqa: F811
+    """The library makes one instead, to which every word is unknown."""
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    Subwords(tmp_path)
+    (tmp_path / "tokenizer.json").unlink()
+    with one_line("no tokenizer: expected the model's tokenizer.json or vocab.txt"):
+        Subwords(tmp_path)

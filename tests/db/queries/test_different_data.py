@@ -7,8 +7,8 @@ from itertools import product
 import pytest
 
 from dropbench.db.queries.compare import compare
-from dropbench.db.queries.sides import read_sides
 from dropbench.db.queries.results import results
+from dropbench.db.queries.sides import read_sides
 from dropbench.db.report.formats.comparison_tables import comparison_table
 from dropbench.db.report.formats.listing import results_table
 from dropbench.db.schema.connection import reading

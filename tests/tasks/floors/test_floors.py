@@ -10,8 +10,10 @@ import pytest
 from dropbench.harness.settings import Settings
 from dropbench.harness.trials.task import spec_of
 from dropbench.harness.trials.trial import Trial
+from dropbench.jobs.cli.report_commands import named_floors
 from dropbench.tasks.data.read import read_any
 from dropbench.tasks.floors import floors as module
+from dropbench.tasks.floors.floor import Floor
 from dropbench.tasks.floors.floors import floors, read_by_floors
 from tests.tasks.making import trial_of
 
@@ -74,3 +76,13 @@ def test_floors_are_computed_once_per_version_of_the_files(cache: Path, monkeypa
 def test_vocabularies_have_their_own_floors(cache: Path) -> None:
     small, large = (floors(small_trial("wikitext-2-synthetic", vocabulary=size), Settings()) for size in (300, 400))
     assert small != large
+
+
+def test_floors_of_one_name_name_the_tokenizer_if_their_values_differ(cache: Path) -> None:
+    read = [read_by_floors(small_trial("wikitext-2-synthetic", vocabulary=size)) for size in (300, 400)]
+    values = zip(read, (8.0, 9.0), strict=True)
+    computed = [(own, [Floor("uniform", "loss", value), Floor("zero", "loss", 1.0)]) for own, value in values]
+    assert named_floors("loss", computed) == {
+        "uniform (vocabulary 300)": 8.0, "uniform (vocabulary 400)": 9.0, "zero": 1.0,
+    }  # fmt: skip
+    assert named_floors("loss", computed[:1]) == {"uniform": 8.0, "zero": 1.0}
