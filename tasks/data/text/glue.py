@@ -95,7 +95,12 @@ def _score(path: Path, line: int, label: str, dataset: Dataset) -> float:
 def _read(target: Callable[[Path, int, str, Dataset], Any], split_of: Callable[[Any], Any], source: Source) -> Any:
     """Return train, dev and test, and notes."""
     read = [_columns(path, source.dataset, source.files[0], target) for path in source.files]
-    given: dict[Split, Any] = {split: split_of(columns) for split, (columns, _) in zip(FILE_SPLITS, read, strict=False)}
+    given: dict[Split, Any] = {}
+    for split, path, (columns, _) in zip(FILE_SPLITS, source.files, read, strict=False):
+        try:
+            given[split] = split_of(columns)
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from None
     splits, carved = three_splits(given, whole="the official train", seed=source.split_seed)
     return splits, tuple(filter(None, (OFFICIAL, carved, *(note for _, note in read))))
 
@@ -132,7 +137,7 @@ def _endings(columns: list[Any]) -> ChoiceSplit:
 def _copa(columns: list[Any]) -> ChoiceSplit:
     premises, questions, *choices, labels = columns
     if unknown := {*questions} - {*COPA_QUESTIONS}:
-        raise InputError(f"question '{min(unknown)[:40]}' of COPA: expected {' or '.join(COPA_QUESTIONS)}")
+        raise InputError(f"question '{min(unknown)[:40]}': expected {' or '.join(COPA_QUESTIONS)}")
     asked = [f"{premise} {COPA_QUESTIONS[name]}" for premise, name in zip(premises, questions, strict=True)]
     return choice_split(asked, [""] * len(asked), choices, labels)
 

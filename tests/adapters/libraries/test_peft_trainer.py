@@ -86,6 +86,16 @@ def test_a_regularizer_acts_on_lora_in_a_trainer(spec: str, passes: int, tmp_pat
     assert changed == {name for name in changes if "lora_" in name or "modules_to_save" in name}
 
 
+def test_the_loss_of_lora_has_the_divergence_of_two_passes(tmp_path: Path) -> None:
+    """With the same draws of dropkey, the loss grows with the weight by the divergence."""
+    first = [
+        train(with_lora(regularize(bert(), f"r-drop:alpha={alpha} + dropkey:ratio=0.3", quiet=True)), tmp_path)[0][0]
+        for alpha in (5.0, 10.0, 15.0)
+    ]
+    assert first[1] - first[0] > 1e-3
+    assert first[2] - first[1] == pytest.approx(first[1] - first[0], rel=1e-3)
+
+
 def test_hiddenkey_acts_on_keys_and_hidden_states_of_an_adapted_model() -> None:
     model = regularize(with_lora(bert()), "hiddenkey", quiet=True)
     acting = {site.kind for site in sites(model) if site.ratio > 0.0 or any(part.ratio > 0.0 for part in site.parts)}
