@@ -20,9 +20,10 @@ from tokenizers import Tokenizer
 from dropbench.harness.errors import InputError
 from dropbench.harness.files import atomic_file, cache_folder
 
-Text = str | tuple[str, str]
+Text = str | tuple[str, str] | list[str]
+"""A text, a pair, or the words of a sentence."""
 Rows = dict[str, list[list[int]]]
-"""The ids of each text, by the name of the model's input."""
+"""The ids of each text by the name of the model's input; of words, also the position of each word's first token."""
 RULES = 1
 """Part of the key. Raise it when the same texts give other ids."""
 ENDS = ".ends"
@@ -36,7 +37,7 @@ def cached_ids(backend: Tokenizer, texts: Sequence[Text], how: str, encode: Call
 
     Args:
         backend: the tokenizer, without padding and truncation.
-        texts: the texts, or pairs of them.
+        texts: the texts, pairs of them, or sentences of words.
         how: all that determines the ids besides the tokenizer and the texts.
         encode: encodes the texts.
     """

@@ -127,15 +127,21 @@ class Subwords:
 
     def encode_words(self, sentences: Sequence[Sequence[str]]) -> list[tuple[list[int], list[int] | None]]:
         """Return the ids of each sentence, and the position of each word's first token (0: a word without tokens)."""
-        encoded: list[tuple[list[int], list[int] | None]] = []
-        encodings = self._encodings([list(words) for words in sentences], places=True, is_pretokenized=True)
-        for words, encoding in zip(sentences, encodings, strict=True):
-            first: dict[int, int] = {}
-            for position, word in enumerate(encoding.word_ids):
-                if word is not None:
-                    first.setdefault(word, position)
-            encoded.append((encoding.ids, [first.get(word, 0) for word in range(len(words))]))
-        return encoded
+        inputs = [list(words) for words in sentences]
+
+        def encode() -> Rows:
+            rows: Rows = {"input_ids": [], "first": []}
+            for words, encoding in zip(inputs, self._encodings(inputs, places=True, is_pretokenized=True), strict=True):
+                first: dict[int, int] = {}
+                for position, word in enumerate(encoding.word_ids):
+                    if word is not None:
+                        first.setdefault(word, position)
+                rows["input_ids"].append(encoding.ids)
+                rows["first"].append([first.get(word, 0) for word in range(len(words))])
+            return rows
+
+        rows = cached_ids(self._backend(), inputs, f"words {self.tokenizer.split_special_tokens}", encode)
+        return [(ids, first) for ids, first in zip(rows["input_ids"], rows["first"], strict=True)]
 
     def tokenize(self, text: str | Sequence[str]) -> list[str]:
         """Return the tokens of a text or a sentence, special tokens included."""

@@ -25,7 +25,9 @@ def test_ids_are_read_again_from_the_cache(
 
     def encoded() -> list[Any]:
         own = Subwords(folder)
-        return [own.encode(texts), own.encode_pairs(pairs, 9), own.encode_pairs(pairs, 12), own.encode(texts[:3])]
+        words = [text.split() for text in texts]
+        ids = [own.encode(texts), own.encode_pairs(pairs, 9), own.encode_pairs(pairs, 12), own.encode(texts[:3])]
+        return [*ids, own.encode_words(words), own.encode_words([*words, ["who runs", "?"]])]
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     expected = encoded()
@@ -33,9 +35,9 @@ def test_ids_are_read_again_from_the_cache(
     monkeypatch.setattr(id_cache, "MIN_TEXTS", 1)
     assert encoded() == expected
     files = sorted(tmp_path.rglob("*.npz"))
-    assert len(files) == 4, "texts and pairs, by length"
+    assert len(files) == 6, "texts, pairs by length, and words"
     with monkeypatch.context() as context:
-        context.setattr(Subwords, "_encodings", lambda *_: pytest.fail("encoded again"))
+        context.setattr(Subwords, "_encodings", lambda *_, **__: pytest.fail("encoded again"))
         assert encoded() == expected
     content = [file.read_bytes() for file in files]
     flipped = bytes([content[2][200] ^ 1])
