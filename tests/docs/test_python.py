@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,9 +14,12 @@ import pytest
 
 from docs import update_results
 from tests.paths import DOCS
+from tests.tasks.test_weights import folder as bert  # noqa: F401 - used by pytest
 
 TEXT = (DOCS / "python.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+
+COMMIT = "0" * 40
 
 IN_PROCESS = """\
 from functools import partial
@@ -43,7 +47,7 @@ assert stopped.id in dropbench.results("seed=0 regularizer=none").ids
 
 def shortened(code: str) -> str:
     """Return code that trains two steps."""
-    return re.sub(r'("?steps"?\s*[:=]\s*)\d+', r"\g<1>2", code)
+    return re.sub(r'("?steps"?\s*[:=]\s*)\d+', r"\g<1>2", code).replace('"epochs": 6', '"steps": 2')
 
 
 @pytest.mark.slow
@@ -61,11 +65,18 @@ def test_the_examples_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_notebook_runs(tmp_path: Path, bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    """The model that it names on the hub is in the cache, a small one."""
     for name in ("nbclient", "nbformat", "ipykernel", "ipywidgets"):
         pytest.importorskip(name)
     monkeypatch.delenv("MPLBACKEND")  # the kernel draws into the notebook
     monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))  # `update_notebook` sets it
+    cached = tmp_path / "hub/models--sentence-transformers--all-MiniLM-L6-v2"
+    shutil.copytree(bert, cached / "snapshots" / COMMIT)
+    (cached / "refs").mkdir()
+    (cached / "refs/main").write_text(COMMIT)
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     path = tmp_path / "notebook.ipynb"
     notebook = json.loads((DOCS / "notebook.ipynb").read_text(encoding="utf-8"))
     for cell in notebook["cells"]:
@@ -82,5 +93,6 @@ def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     html = ["".join(output["data"]["text/html"]) for output in outputs if "text/html" in output.get("data", {})]
     assert any("12 of 12 trials" in text for text in html)
     assert any('<th scope="row">dropkey 0.1, decreasing</th>' in text for text in html)
-    assert sum("image/png" in output.get("data", {}) for output in outputs) == 2
+    assert sum("image/png" in output.get("data", {}) for output in outputs) == 3
+    assert sum('<th scope="row">dropkey</th>' in text for text in html) == 2, "all weights, and LoRA"
     assert [output["text"] for output in outputs if output.get("name") == "stderr"] == []
