@@ -47,7 +47,7 @@ assert stopped.id in dropbench.results("seed=0 regularizer=none").ids
 
 def shortened(code: str) -> str:
     """Return code that trains two steps."""
-    return re.sub(r'("?steps"?\s*[:=]\s*)\d+', r"\g<1>2", code).replace('"epochs": 6', '"steps": 2')
+    return re.sub(r'("?steps"?\s*[:=]\s*)\d+', r"\g<1>2", code).replace('"epochs": 8', '"steps": 2')
 
 
 @pytest.mark.slow
@@ -94,5 +94,5 @@ def test_the_notebook_runs(tmp_path: Path, bert: Path, monkeypatch: pytest.Monke
     assert any("12 of 12 trials" in text for text in html)
     assert any('<th scope="row">dropkey 0.1, decreasing</th>' in text for text in html)
     assert sum("image/png" in output.get("data", {}) for output in outputs) == 3
-    assert sum('<th scope="row">dropkey</th>' in text for text in html) == 2, "all weights, and LoRA"
+    assert sum('<th scope="row">r-drop</th>' in text for text in html) == 2, "all weights, and LoRA"
     assert [output["text"] for output in outputs if output.get("name") == "stderr"] == []
