@@ -45,9 +45,9 @@ help:
 bench: setup
 	$(BIN)/dropbench run quickstart
 
-# mypy takes one core for half a minute, and so runs beside the tests.
-test: lint
-	@$(MAKE) --no-print-directory -j2 types test-fast
+# mypy takes one core for half a minute: it runs beside the linters, and then beside the tests.
+test: setup
+	@$(MAKE) --no-print-directory -j2 check test-fast
 
 test-fast: setup
 	$(BIN)/python -m pytest -m "not slow" --numprocesses auto --maxprocesses 4 --durations=25

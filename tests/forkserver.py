@@ -29,14 +29,17 @@ from tests.paths import ROOT
 from tests.patience import PATIENCE
 
 LIBRARIES = (
-    "alembic.command", "jinja2", "pydantic", "rich.console", "rich.live", "rich.progress", "rich.table",
-    "sqlalchemy.dialects.sqlite", "submitit", "tabulate", "torch", "torch.nn.functional", "typer.main", "yaml",
+    "alembic.command", "encodings.idna", "jinja2", "pydantic", "rich.console", "rich.live", "rich.progress",
+    "rich.table", "sqlalchemy.dialects.sqlite", "submitit", "tabulate", "torch", "torch.nn.functional",
+    "typer._adapters", "typer.main", "yaml",
 )  # fmt: skip
 OURS = (
-    "db.cli.commands", "jobs.cli.query_commands", "db.store.rebuild", "db.store.store", "harness.checking.machine",
-    "harness.training.engine", "harness.trials.plugins", "jobs.cleanup.gc", "jobs.cli.queue_commands",
-    "jobs.cli.report_commands", "jobs.cli.run_commands", "jobs.cli.suite_analysis", "jobs.queue.reconcile",
-    "jobs.queue.run_loop", "jobs.queue.status", "jobs.submission.submit", "jobs.worker.worker",
+    "adapters.libraries.torch_attention", "db.cli.commands", "db.reference.load", "db.store.rebuild", "db.store.store",
+    "db.transfer.export", "harness.checking.machine", "harness.interception.models", "harness.suites.suite",
+    "harness.suites.tuning", "harness.training.engine", "harness.trials.plugins", "jobs.cleanup.gc",
+    "jobs.cli.query_commands", "jobs.cli.queue_commands", "jobs.cli.report_commands", "jobs.cli.run_commands",
+    "jobs.cli.submit_command", "jobs.cli.suite_analysis", "jobs.queue.reconcile", "jobs.queue.run_loop",
+    "jobs.queue.status", "jobs.submission.submit", "jobs.worker.worker",
 )  # fmt: skip
 """Modules of `dropbench` that read no environment variable when they are imported, except those of `READ_LATE`."""
 

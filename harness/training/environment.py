@@ -96,6 +96,7 @@ def commit() -> str | None:
     return None
 
 
+@cache  # importlib reads and parses a file at each call
 def installed_version(name: str) -> str | None:
     """Return the version of a package, or None if it is not installed."""
     try:

@@ -70,7 +70,7 @@ def versions(place: Workplace, *arguments: str) -> list[str]:
     return [part.rpartition(" ")[2] for text in texts for part in text if part.startswith("regularizer value-mix ")]
 
 
-@pytest.mark.parametrize("executor", ["debug", "local"])
+@pytest.mark.parametrize("executor", ["debug", pytest.param("local", marks=pytest.mark.slow)])
 def test_what_was_requested_is_trained(place: Workplace, mine: Path, executor: str) -> None:
     """Though the file has been edited, or deleted, before the workers start."""
     submit = "submit", "--executor", executor

@@ -82,7 +82,7 @@ def serving(cache: Path) -> Iterator[Hub]:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         hub = Hub(f"http://127.0.0.1:{server.server_port}", cache)
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=[0.01])  # seconds between looks at its end
         thread.start()
         try:
             yield hub

@@ -11,6 +11,7 @@ import pytest
 
 from dropbench.db.store.rebuild import rebuild
 from dropbench.db.store.store import open_store
+from tests.damage import write_long_ago
 from tests.db.records import attempt, make_directory, make_trial
 from tests.requests import named
 
@@ -62,6 +63,7 @@ def test_every_command_names_the_way_out(call: Call, runs: Path, folder: Path, d
         connection.close()
     else:
         file.write_bytes(b"text" * 2000 if damage == "text" else bytes(10_000))
+    write_long_ago(file)
     for command in (["status"], ["results"], ["db", "export", "out"]):
         done = call(*command)
         assert done.code in (0, 1, 2)

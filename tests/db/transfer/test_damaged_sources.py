@@ -12,6 +12,7 @@ from sqlalchemy import update
 from dropbench.db.schema.connection import writing
 from dropbench.db.schema.tables import Submissions, Trials
 from dropbench.db.store.store import Store
+from tests.damage import write_long_ago
 from tests.db.records import dump, make_trial
 from tests.db.transfer.given import attempt, counts, outcome, put
 
@@ -57,6 +58,7 @@ def test_rows_that_are_not_theirs(wrong: tuple[str, str], source_store: Store, s
     source_store.close()
     with closing(sqlite3.connect(tmp_path / "there.db")) as connection, connection:
         connection.execute(statement)
+    write_long_ago(tmp_path / "there.db")
     empty = dump(store)
     done = put(source_store, store)
     (line,) = done.refused

@@ -7,8 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from dropbench.harness.checking import once
+from dropbench.harness.checking import check, once
 from tests.harness.trials.test_plugins import restored  # noqa: F401 - used by pytest
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time a few training steps, not half a second of them."""
+    monkeypatch.setattr(check, "MIN_SECONDS", 0.0)
 
 
 @pytest.fixture(scope="session")

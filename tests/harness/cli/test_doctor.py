@@ -11,6 +11,7 @@ import torch
 from transformers import BertConfig, BertModel, T5Config, ViTConfig
 
 from dropbench.harness.cli.main import run
+from tests.harness.checking.conftest import soon  # noqa: F401 - used by pytest
 
 SIZES: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
 CONFIGS: dict[str, tuple[Any, int]] = {

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import random
 import sys
 import time
@@ -214,6 +215,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.jobs.slurm.campaign", description=__doc__)
     parser.add_argument("--trials", type=int, default=10_000)
     count = parser.parse_args().trials
+    # As for all tests: workers set and remove it, and here they are threads of one process.
+    os.environ["HF_HUB_OFFLINE"] = "1"
     load_plugins([PLUGIN])
     trial = TASKS.get("tiny").trial_for(TrialRequest(task="tiny", data="tiny", model="tiny"), Settings())
     with TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
