@@ -9,16 +9,14 @@ _ESCAPES = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[ -/]*[0-~]?)"
 )
 """ANSI escape sequences: CSI, OSC, other string sequences, and two-character sequences."""
+_BREAKS = re.compile(r"[\t\n\r\v\f\x85\u2028\u2029]")
+"""Control characters that become spaces."""
 
 
 def plain(text: object) -> str:
     """Return the text as one line without escape sequences and control characters."""
-    line = str(text)
-    if line.isprintable():  # the usual case, and much faster
-        return " ".join(line.split())
-    line = "".join(
-        character
-        for character in _ESCAPES.sub("", line)
-        if character in "\t\n\r\v\f\x85\u2028\u2029" or unicodedata.category(character) not in ("Cc", "Cf", "Cs")
-    )
+    line = _BREAKS.sub(" ", str(text))
+    if not line.isprintable():  # rarely, and much slower
+        escaped = _BREAKS.sub(" ", _ESCAPES.sub("", str(text)))
+        line = "".join(each for each in escaped if unicodedata.category(each) not in ("Cc", "Cf", "Cs"))
     return " ".join(line.split())

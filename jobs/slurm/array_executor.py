@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,10 @@ from dropbench.jobs.slurm.profile import Profile
 
 _MAX_TIMEOUTS = 1_000_000
 """Times that a job may reach its time limit; Submitit requires a limit, and each job resumes from its checkpoint."""
+
+_IGNORING_SIGNALS = """sh -c 'trap "" TERM USR2; exec "$@"' sh"""
+"""Runs a command that ignores the signals of a preemption until it handles them. A Python that starts would be ended by
+them: the job would have failed, and SLURM would not requeue it."""
 
 
 class ArrayExecutor(submitit.SlurmExecutor):
@@ -34,7 +39,8 @@ class ArrayExecutor(submitit.SlurmExecutor):
                 raise InputError(f"executor slurm: {program} not found: run this on a login node of a SLURM cluster")
         if not str(folder).isprintable():  # a line break would add a command to the script, even in quotes
             raise InputError(f"{str(folder)!a}: control character in the path: set DROPBENCH_RUNS to another folder")
-        super().__init__(folder, max_num_timeout=_MAX_TIMEOUTS, python=profile.python)
+        python = f"{_IGNORING_SIGNALS} {profile.python or shlex.quote(sys.executable)}"
+        super().__init__(folder, max_num_timeout=_MAX_TIMEOUTS, python=python)
         self.throttle = throttle
         quoted = shlex.quote(str(self.folder))
         pickle, renamed = "$SLURM_ARRAY_TASK_ID.pkl", "${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}_submitted.pkl"

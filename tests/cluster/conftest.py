@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import mkdtemp
@@ -28,6 +29,11 @@ PROFILES: dict[str, dict[str, Any]] = {
     "packed": {**COMMON, "signal_delay": 10, "trials_per_job": 5},
     "abrupt": {**COMMON, "partition": "abrupt"},
     "low": {**COMMON, "partition": "low", "signal_delay": 10},
+    "waiting": {
+        **COMMON,
+        "partition": "low",
+        "python": f"sh -c 'until [ -e started ]; do sleep 0.1; done; exec \"$@\"' sh {sys.executable}",
+    },
     "short": {**COMMON, "signal_delay": 25},
     "pair": {**COMMON, "tasks": 2, "memory": 1.8},
     "spread": {**COMMON, "nodes": 2},

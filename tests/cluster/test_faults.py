@@ -100,6 +100,20 @@ def test_preempted(clustered: ClusterPlace, undisturbed: Metrics, profile: str) 
     check(clustered, directory, undisturbed, first, "succeeded")
 
 
+def test_preempted_while_python_starts(clustered: ClusterPlace, undisturbed: Metrics) -> None:
+    clustered.pause.write_text("0")
+    clustered.submit("lone.yaml", profile="waiting")
+    jobs = partial(clustered.cluster.run, "squeue", "--noheader", "--partition=low", "--format=%T")
+    wait(lambda: jobs() == "RUNNING\n", "the job")
+    wait(lambda: any(map(clustered.cluster.steps, clustered.cluster.names)), "its processes")
+    clustered.cluster.run("sbatch", "--partition=high", "--nodes=4", "--exclusive", "--wrap=sleep 3")
+    wait(lambda: jobs() != "RUNNING\n", "the preemption")
+    (clustered.folder / "started").touch()
+    assert clustered.ended()["succeeded"] == 1
+    (directory,) = clustered.directories()
+    check(clustered, directory, undisturbed, "succeeded")
+
+
 def test_a_lost_node(clustered: ClusterPlace, undisturbed: Metrics) -> None:
     directory = clustered.lone()
     node = clustered.cluster.run("squeue", "--noheader", "--format=%N").strip()

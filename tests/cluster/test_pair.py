@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dropbench.harness.runs.run_directory import RunDirectory
-from tests.cluster.fault_checks import Metrics, check_close
+from tests.cluster.fault_checks import Metrics, check_close, job_of
 from tests.patience import wait
 
 if TYPE_CHECKING:
@@ -33,13 +33,18 @@ def test_two_processes_give_the_result_of_one(clustered: ClusterPlace, undisturb
     assert pair != single, "only one process trained"
 
 
-def test_both_processes_stop_and_resume_together(clustered: ClusterPlace, undisturbed: Metrics) -> None:
+@pytest.mark.parametrize(
+    ("command", "state"), [("scontrol requeue", "interrupted"), ("scancel --signal=USR2 --full", "preempted")]
+)
+def test_both_processes_stop_and_resume_together(
+    clustered: ClusterPlace, undisturbed: Metrics, command: str, state: str
+) -> None:
     directory = clustered.lone("pair", suite="exact.yaml")
-    clustered.cluster.run("scontrol", "requeue", str(directory.attempts()[-1]["job_id"]))
+    clustered.cluster.run(*command.split(), job_of(directory))
     wait(lambda: len(directory.attempts()) == 2, "the second attempt")
     assert clustered.finish()["succeeded"] == 1
     check_close(directory, undisturbed)
-    assert [attempt["state"] for attempt in directory.attempts()] == ["interrupted", "succeeded"]
+    assert [attempt["state"] for attempt in directory.attempts()] == [state, "succeeded"]
 
 
 @pytest.mark.parametrize("killed", [0, 1])

@@ -10,6 +10,7 @@ import bz2
 import multiprocessing
 import os
 import re
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
@@ -78,8 +79,10 @@ def _texts(pages: Iterator[Page], files: tuple[Path, ...]) -> Iterator[str]:
     if sum(path.stat().st_size for path in files) <= LARGE:
         yield from map(_text, pages)
         return
-    # Spawned, because a fork of a process with threads of torch or tokenizers may hang.
-    with multiprocessing.get_context("spawn").Pool(len(os.sched_getaffinity(0))) as pool:
+    # Spawned, because a fork of a process with threads of torch or tokenizers may hang. SLURM sends the signal before a
+    # time limit to them, too, and the pool would wait forever for what a process that it ends was doing.
+    ignoring = signal.signal, (signal.SIGUSR2, signal.SIG_IGN)
+    with multiprocessing.get_context("spawn").Pool(len(os.sched_getaffinity(0)), *ignoring) as pool:
         while block := list(islice(pages, BATCH_PAGES)):
             yield from pool.imap(_text, block, chunksize=16)
 

@@ -152,10 +152,10 @@ def simulated(bin: Path, nodes: int = 3) -> Iterator[SimulatedSlurm]:
         if (process := WorkerThread.current()) is not None:
             process.pause()
 
-    def finish_unless_dead(unfinished: attempt.Attempt, *rest: Any) -> None:
+    def finish_unless_dead(unfinished: attempt.Attempt, *rest: Any, **rate: Any) -> None:
         process = WorkerThread.current()
         if process is None or not process.dead:
-            finish(unfinished, *rest)
+            finish(unfinished, *rest, **rate)
 
     def enter_stop_requests(stop_requests: StopRequests) -> StopRequests:
         if (process := WorkerThread.current()) is not None:

@@ -139,9 +139,8 @@ def test_the_sbatch_script_of_a_dry_run(place: Workplace, programs: Programs) ->
         assert f"#SBATCH --{option}" in other
     (command,) = (line for line in other if line.startswith("srun "))
     assert " --kill-on-bad-exit=1 " in command
-    assert (
-        " '--container-image=/shared/drop bench.sqsh' --container-writable apptainer exec --nv dropbench.sif" in command
-    )
+    assert " '--container-image=/shared/drop bench.sqsh' --container-writable " in command
+    assert " apptainer exec --nv dropbench.sif python -u -m submitit.core._submit " in command
     refused = place.call("submit", "--executor", "slurm", "--profile", "a100", env=path)
     assert refused.returncode == 2
     assert refused.stderr == "dropbench: sbatch refuses: sbatch: error: no such partition\n"
