@@ -21,6 +21,7 @@ from dropbench.tasks.language import bpe, token_cache
 from dropbench.tasks.language.spec import LanguageRecipe
 from dropbench.tasks.language.token_cache import TokenWriter
 from tests.input_errors import one_line
+from tests.patience import wait
 
 BPE = LanguageRecipe(steps=1, vocabulary=300)
 
@@ -99,10 +100,16 @@ def test_concurrent_readers_write_the_tokens_once(
 ) -> None:
     source = text(LINES)
     written: list[Path] = []
+    printed: list[str] = []
     write = token_cache._write_cache
+
+    def another_waits() -> bool:
+        printed.append(capsys.readouterr().out)
+        return "waiting for another process that is tokenizing 'text'" in "".join(printed)
 
     def record(folder: Path, *arguments: Any) -> None:
         written.append(folder)
+        wait(another_waits, "a second reader")
         write(folder, *arguments)
 
     monkeypatch.setattr(token_cache, "_write_cache", record)
@@ -112,7 +119,6 @@ def test_concurrent_readers_write_the_tokens_once(
         )
     assert len(written) == 1
     assert all(tokens == results[0] for tokens in results)
-    assert "waiting for another process that is tokenizing 'text'" in capsys.readouterr().out
     assert len([path for path in cache.iterdir() if path.is_dir()]) == 1
 
 
