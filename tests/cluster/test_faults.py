@@ -111,7 +111,9 @@ def test_preempted_while_python_starts(clustered: ClusterPlace, undisturbed: Met
     (clustered.folder / "started").touch()
     assert clustered.ended()["succeeded"] == 1
     (directory,) = clustered.directories()
-    check(clustered, directory, undisturbed, "succeeded")
+    # SLURM sends SIGTERM again at the end of the grace time, which Python may have begun to handle by then.
+    again = ["preempted"] * (len(directory.attempts()) - 1)
+    check(clustered, directory, undisturbed, *again, "succeeded")
 
 
 def test_a_lost_node(clustered: ClusterPlace, undisturbed: Metrics) -> None:
