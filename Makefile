@@ -29,7 +29,7 @@ PROCESSES = $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 3)))
 
 help:
 	@echo "make bench    set up, run the suite quickstart and print its table: two minutes"
-	@echo "make test     set up, check, and run all tests except the slow ones: five minutes"
+	@echo "make test     set up, check, and run all tests except the slow ones: four minutes"
 	@echo "make test-all run the slow tests: SLURM, PostgreSQL, browser, LaTeX, all combinations: fifteen minutes"
 	@echo "make chaos    run 200 trials on a private SLURM under random faults for 10 minutes"
 	@echo "make zoo      regularize every model of timm and transformers and write docs/generated/models.md: ten minutes"
