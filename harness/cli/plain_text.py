@@ -17,6 +17,6 @@ def plain(text: object) -> str:
     """Return the text as one line without escape sequences and control characters."""
     line = _BREAKS.sub(" ", str(text))
     if not line.isprintable():  # rarely, and much slower
-        escaped = _BREAKS.sub(" ", _ESCAPES.sub("", str(text)))
-        line = "".join(each for each in escaped if unicodedata.category(each) not in ("Cc", "Cf", "Cs"))
+        literal = _BREAKS.sub(" ", _ESCAPES.sub("", str(text)))
+        line = "".join(each for each in literal if unicodedata.category(each) not in ("Cc", "Cf", "Cs"))
     return " ".join(line.split())

@@ -32,7 +32,8 @@ PROFILES: dict[str, dict[str, Any]] = {
     "waiting": {
         **COMMON,
         "partition": "low",
-        "python": f"sh -c 'until [ -e started ]; do sleep 0.1; done; exec \"$@\"' sh {sys.executable}",
+        # A Python that has not started when its job is preempted; in the job that SLURM requeues it starts at once.
+        "python": f"sh -c 'until [ 0$SLURM_RESTART_COUNT -gt 0 ]; do sleep 0.1; done; exec \"$@\"' sh {sys.executable}",
     },
     "short": {**COMMON, "signal_delay": 25},
     "pair": {**COMMON, "tasks": 2, "memory": 1.8},
