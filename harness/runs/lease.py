@@ -127,6 +127,10 @@ class Lease:
             os.link(draft, lease.file)
         except FileExistsError:
             return None
+        except FileNotFoundError:
+            if not lease.folder.exists():
+                raise
+            return None  # the new holder, on another machine, took the draft for that of a killed process
         finally:
             draft.unlink(missing_ok=True)
         for number in numbered_files(str(lease.folder)):

@@ -71,7 +71,8 @@ def of_trial(directory: RunDirectory, state: TrialState, policy: RetentionPolicy
     if state in ("submitted", "running") or (not done and attempts and attempts[-1]["state"] == "running"):
         return  # the attempt may be another database's
     checkpoints = directory.path / "checkpoint"
-    for folder in (directory.path, checkpoints, directory.path / "attempts", directory.path / PREDICTIONS):
+    folders = (directory.path, checkpoints, *(directory.path / name for name in ("attempts", "lease", PREDICTIONS)))
+    for folder in folders:
         yield from (("half-written", file) for file in _files(folder, ".*"))
     # An analysis holds no lock.
     yield from (

@@ -27,7 +27,7 @@ from dropbench.harness.source import code_digest
 from dropbench.jobs.worker import process_group, retry
 from dropbench.jobs.worker.failure import LOST, Failure
 
-HALF_WRITTEN = "checkpoint/.*", "attempts/.*", f"{PREDICTIONS}/.*", ".environment.json.*", ".result.json.*"
+HALF_WRITTEN = "checkpoint/.*", "attempts/.*", "lease/.*", f"{PREDICTIONS}/.*", ".environment.json.*", ".result.json.*"
 """Patterns of the half-written files of workers in a run directory; other files there have other writers."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -125,6 +126,22 @@ def test_of_two_that_take_it_at_once_one_gets_it(directory: RunDirectory, monkey
     assert quicker.held()
     assert sorted(file.name for file in quicker.folder.iterdir()) == ["1"]
     assert set(json.loads(quicker.file.read_bytes())) == {"machine", "host", "pid"}
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_draft_that_vanishes(directory: RunDirectory, monkeypatch: pytest.MonkeyPatch, gone: bool) -> None:
+    """Deleted by a new holder on another machine, or with the directory."""
+    real = os.link
+
+    def link(draft: Path, file: Path) -> None:
+        draft.unlink()
+        if gone:
+            draft.parent.rmdir()
+        real(draft, file)
+
+    monkeypatch.setattr(os, "link", link)
+    with pytest.raises(FileNotFoundError) if gone else contextlib.nullcontext():
+        assert Lease.take(directory.path) is None
 
 
 def test_a_directory_that_is_gone(tmp_path: Path) -> None:

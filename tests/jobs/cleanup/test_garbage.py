@@ -37,8 +37,11 @@ def test_files_kept_of_a_trial_that_succeeded(place: Workplace, store: Store, wo
     predictions.parent.mkdir()
     for name in (predictions.name, f".{predictions.name}.abc"):
         (predictions.parent / name).write_bytes(b"x")
+    draft = checkpoint.parent / "lease" / ".node-1"
+    draft.touch()
     grow_old(place.runs)
-    assert kinds(gc(store, place.settings)) == {"half-written": 2, "states": 3, "jobs": 3}
+    assert kinds(gc(store, place.settings)) == {"half-written": 3, "states": 3, "jobs": 3}
+    assert not draft.exists()
     assert names(predictions.parent) == [predictions.name]
     assert names(checkpoint) == ["notes", weights]
     weights_ref = WeightsRef(path=str(checkpoint / weights), digest="0" * 64)
