@@ -90,7 +90,10 @@ def test_every_recipe_of_every_model_and_data_set_is_complete(task: str, preset:
     ]
     assert pairs
     for data, model in pairs:
-        assert complete_recipe(kind, [*recipe_layers(read_recipes(task), task, preset, data, model)]).batch_size > 0
+        recipe = complete_recipe(kind, [*recipe_layers(read_recipes(task), task, preset, data, model)])
+        assert recipe.batch_size > 0
+        # No paper that fine-tunes averages weights: with 100 steps an epoch, the first epoch would weigh as the last.
+        assert model != "transformers-encoder" or recipe.ema is None
 
 
 @pytest.mark.parametrize("task", list(TASKS))
