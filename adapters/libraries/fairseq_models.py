@@ -50,9 +50,17 @@ def build_translation_model(
     model = without_duplicates(models.build_model(arguments, task))
     for module in model.modules():
         if isinstance(module, SinusoidalPositionalEmbedding):
-            # fairseq uses its type and device alone and leaves its value open: if NaN, no checkpoint would be accepted.
-            module._float_tensor.zero_()
+            clear_placeholder(module)
+            module.register_load_state_dict_post_hook(clear_placeholder)
     return model
+
+
+def clear_placeholder(module: SinusoidalPositionalEmbedding, keys: object = None) -> None:
+    """Zero the buffer of which fairseq uses type and device alone.
+
+    Its value is that of free memory, after each loading of a state, too. If it is NaN, a checkpoint is refused.
+    """
+    module._float_tensor.zero_()
 
 
 def symbols(size: int) -> Dictionary:
