@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dropbench.harness.files import read_yaml
+from dropbench.harness.models.catalog import MODELS
 from dropbench.harness.optimization.options import Lora
 from dropbench.harness.suites.cell import SuiteOptions
 from dropbench.harness.suites.suite import load_suite
@@ -135,7 +136,7 @@ def section(entry: Mapping[str, Any], entries: Mapping[str, Mapping[str, Any]]) 
 
 
 def published(suite: str, model: str) -> tuple[dict[str, Any], Sequence[str], set[str]]:
-    """Return the flat `paper` recipe of a model in a suite, the notes under its table, and the keys that are set."""
+    """Return the flat `paper` recipe of a model in a suite, the notes under its table, and the set keys that it reads."""
     loaded = load_suite(suite)
     cells = loaded.cells(SuiteOptions(preset=PAPER))
     request: TrialRequest = next(cell.request for cell in cells if cell.request.model == model and cell.baseline)
@@ -145,7 +146,8 @@ def published(suite: str, model: str) -> tuple[dict[str, Any], Sequence[str], se
     assert issubclass(task, PresetTask)
     recipe = flat(resolved.recipe)
     layers = [*task.recipe_parts(request).values(), request.overrides]
-    keys = {key for layer in layers for key in flat(layer) if key in recipe}
+    unread = task.recipe_type.model_validate(resolved.recipe).unread(MODELS.entry(model).facts)
+    keys = {key for layer in layers for key in flat(layer) if key in recipe and key not in unread}
     return recipe, [*resolved.notes, *loaded.notes], keys
 
 

@@ -128,7 +128,7 @@ class Bare:
             for part in self.batches[step]:
                 loss = self.task.loss(self.model, part.batch)
                 loss.backward()
-            if self.task.recipe.clip_norm is not None:
+            if self.task.recipe.clip_norm:
                 nn.utils.clip_grad_norm_(self.model.parameters(), self.task.recipe.clip_norm)
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)

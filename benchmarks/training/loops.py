@@ -76,7 +76,7 @@ class PlainLoop:
                 group["lr"] = learning_rate(self.task.recipe, step, 10_000)
             part = self.batches[step][0].batch
             self.task.loss(self.model, part).backward()
-            if self.task.recipe.clip_norm is not None:
+            if self.task.recipe.clip_norm:
                 nn.utils.clip_grad_norm_(self.model.parameters(), self.task.recipe.clip_norm)
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
@@ -102,7 +102,7 @@ class TimmTraining(PlainLoop):
             with torch.autocast("cpu", torch.bfloat16, enabled=self.task.recipe.amp == "bf16"):
                 loss = self.task.loss(self.model, part)
             loss.backward()
-            if self.task.recipe.clip_norm is not None:
+            if self.task.recipe.clip_norm:
                 dispatch_clip_grad(self.model.parameters(), self.task.recipe.clip_norm)
             self.optimizer.step()
             self.optimizer.zero_grad()

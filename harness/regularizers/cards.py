@@ -26,7 +26,7 @@ Line = Annotated[str, AfterValidator(_one_line)]
 
 
 class Card(StrictModel):
-    """A regularizer in words, as `dropbench list regularizers NAME` and docs/gallery.md show it.
+    """A regularizer in words, as `dropbench list regularizers NAME` and docs/generated/gallery.md show it.
 
     Attributes:
         formula: in LaTeX, without dollar signs.

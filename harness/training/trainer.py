@@ -149,7 +149,7 @@ class Trainer(Evaluator):
             self.average_gradients(self.raw_model)
         if divide_grads != 1.0:
             divide_gradients(self.raw_model, divide_grads)
-        if self.recipe.clip_norm is not None:
+        if self.recipe.clip_norm:
             self.accelerator.unscale_gradients()
             clip_gradients(self.parameters, self.recipe.clip_norm)
         self.optimizer.step()

@@ -73,7 +73,7 @@ class Recipe(FiniteModel):
     )
     warmup: float = Field(default=0.0, ge=0, description="linear warm-up, in steps, or a share of all steps if below 1")
     warmup_lr: float | None = Field(default=None, ge=0, description="learning rate of step 0; default: from 0")
-    clip_norm: float | None = Field(default=None, gt=0, description="largest gradient norm")
+    clip_norm: float | None = Field(default=None, ge=0, description="largest gradient norm; 0: no limit")
     label_smoothing: float = Field(default=0.0, ge=0, lt=1, description="share of the target that all classes share")
     class_weights: ClassWeights = Field(
         default=None,
