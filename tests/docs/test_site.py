@@ -23,6 +23,7 @@ from tests.paths import DOCS, ROOT
 
 PAGES = [*(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/RESULTS.md"))]
 PAGES += sorted(DOCS.rglob("*.md"))
+NAMED_PAGE = re.compile(r"(?<![\w./-])(docs/[\w./-]+\.md)(?:#([\w-]+))?")
 
 
 @cache
@@ -53,6 +54,20 @@ def test_links_and_anchors_exist(page: Path) -> None:
         if not inside or (anchor and anchor not in anchors(target)):
             wrong.append(f"{path}#{anchor}")
     assert wrong == []
+
+
+def test_pages_that_code_and_suites_name_exist() -> None:
+    folders = ("adapters", "benchmarks", "db", "harness", "jobs", "tasks", "tests")
+    files = [file for folder in folders for kind in ("py", "yaml") for file in (ROOT / folder).rglob(f"*.{kind}")]
+    found = [(file, *each) for file in files for each in re.findall(NAMED_PAGE, file.read_text(encoding="utf-8"))]
+    assert len(found) > 20
+    wrong = [f"{file.relative_to(ROOT)}: {page}#{anchor}" for file, page, anchor in found if not named(page, anchor)]
+    assert wrong == []
+
+
+def named(page: str, anchor: str) -> bool:
+    """Return whether a page exists, and has the anchor if one is given."""
+    return (ROOT / page).is_file() and (not anchor or anchor in anchors(ROOT / page))
 
 
 def test_the_reference_has_every_public_name() -> None:

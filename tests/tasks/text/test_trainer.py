@@ -77,30 +77,30 @@ class InOrder(transformers.Trainer):  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(
-    ("task", "data", "kind", "classes"),
+    ("task", "data", "kind", "classes", "clip_norm"),
     [
-        ("text-classification", "cola-synthetic", "SequenceClassification", 2),
-        pytest.param("textual-entailment", "snli-synthetic", "SequenceClassification", 3, marks=pytest.mark.slow),
-        ("text-regression", "sts-b-synthetic", "SequenceClassification", 1),
-        pytest.param("multiple-choice", "swag-synthetic", "MultipleChoice", 1, marks=pytest.mark.slow),
-        pytest.param("question-answering", "squad-synthetic", "QuestionAnswering", 2, marks=pytest.mark.slow),
+        ("text-classification", "cola-synthetic", "SequenceClassification", 2, 0.0),
+        pytest.param("textual-entailment", "snli-synthetic", "SequenceClassification", 3, 1.0, marks=pytest.mark.slow),
+        ("text-regression", "sts-b-synthetic", "SequenceClassification", 1, 1.0),
+        pytest.param("multiple-choice", "swag-synthetic", "MultipleChoice", 1, 1.0, marks=pytest.mark.slow),
+        pytest.param("question-answering", "squad-synthetic", "QuestionAnswering", 2, 1.0, marks=pytest.mark.slow),
     ],
 )
 def test_losses_and_metrics_are_those_of_the_trainer(
-    tmp_path: Path, request: pytest.FixtureRequest, task: str, data: str, kind: str, classes: int
+    tmp_path: Path, request: pytest.FixtureRequest, task: str, data: str, kind: str, classes: int, clip_norm: float
 ) -> None:
     folder = request.getfixturevalue("bert")
     plain: Any = getattr(transformers, f"BertFor{kind}").from_pretrained(folder, num_labels=classes, **NO_DROPOUT)
     plain.save_pretrained(tmp_path / "weights")
     transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(tmp_path / "weights")
-    recipe = {**RECIPE, **SHORT.get(task, {})}
+    recipe = {**RECIPE, **SHORT.get(task, {}), "clip_norm": clip_norm}
     trial = trial_of(task, data, "transformers-encoder", recipe, weights=str(tmp_path / "weights"))
     run(tmp_path, trial)
     ours = [event["loss"] for event in curve(tmp_path, trial) if event["event"] == "train"]
     own = task_of(TextTask, trial)
     options = transformers.TrainingArguments(
         output_dir=str(tmp_path / "trainer"), max_steps=STEPS, learning_rate=1e-4, lr_scheduler_type="linear",
-        warmup_steps=STEPS // 10, weight_decay=0.0, max_grad_norm=1.0, use_cpu=True, report_to=[], save_strategy="no",
+        warmup_steps=STEPS // 10, weight_decay=0.0, max_grad_norm=clip_norm, use_cpu=True, report_to=[], save_strategy="no",
         disable_tqdm=True, logging_strategy="no",
     )  # fmt: skip
     trainer = InOrder(plain, options, train_dataset=Batches(own))
