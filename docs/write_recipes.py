@@ -49,12 +49,17 @@ leaves out the batch of the longest sentences if their number is no multiple of 
 
 Some recipes have no source that could be followed line by line, as the notes under their tables say:
 
-- `text-classification`, `sequence-labelling`, `textual-entailment` and CIFAR: DropAttention's and DropKey's recipes are
-  in appendices that are not public.
-- `masksub/imagenet` and `patchdropout/imagenet`: the recipe is that of T2T-ViT with the source's number of epochs. That
-  of MaskSub is DeiT-III's, which has another optimizer, loss and augmentation.
+- `dropattention/*` but for translation, and CIFAR in `dropkey/*`: DropAttention's and DropKey's recipes are in
+  appendices that are not public.
+- `masksub/imagenet` and `patchdropout/imagenet`: the recipe is that of T2T-ViT, for MaskSub with its number of epochs.
+  MaskSub's own is DeiT-III's, which has another optimizer, loss and augmentation.
 - `r-drop/translation` and `drophead/translation`: R-Drop's repository has a command for IWSLT'14 alone, and DropHead
   prints none. The recipes are those of fairseq below.
+- The other suites of `learned-dropout/*`: the recipe below; what differs is in their rows.
+- `drophead/text` and `unidrop/text`: the papers' texts could not be opened; the recipes are ours.
+- `hiddenkey/glue`: there is no code; the values of each column are those of the paper's text.
+- `finetuning/*`, `field/*` and `quickstart*` are ours, without a source. The tasks `text-regression`, `multiple-choice`
+  and `question-answering` occur in the suites of fine-tuning alone, or in none.
 """
 
 
@@ -136,7 +141,7 @@ def section(entry: Mapping[str, Any], entries: Mapping[str, Mapping[str, Any]]) 
 
 
 def published(suite: str, model: str) -> tuple[dict[str, Any], Sequence[str], set[str]]:
-    """Return the flat `paper` recipe of a model in a suite, the notes under its table, and the set keys that it reads."""
+    """Return a model's flat `paper` recipe in a suite, the notes under its table, and the set keys that are read."""
     loaded = load_suite(suite)
     cells = loaded.cells(SuiteOptions(preset=PAPER))
     request: TrialRequest = next(cell.request for cell in cells if cell.request.model == model and cell.baseline)

@@ -1,4 +1,4 @@
-"""docs/generated/leaderboard.md and docs/findings.md follow from the shipped file; a regularizer of twelve lines gets a row."""
+"""The leaderboard and docs/findings.md follow from the shipped file; a regularizer of twelve lines gets a row."""
 
 from __future__ import annotations
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from fnmatch import fnmatch
 from typing import Any
 
 import pytest
 
 from docs import write_recipes
 from dropbench.harness.files import read_yaml
+from dropbench.harness.suites.suite import suite_names
 from tests.paths import DOCS
 
 ENTRIES: dict[str, Any] = {entry["title"]: entry for entry in read_yaml(write_recipes.SOURCES)}
@@ -17,6 +20,11 @@ TITLE = "T2T-ViT-14 on ImageNet"
 def test_the_page_is_what_its_script_writes() -> None:
     text = (DOCS / "recipes.md").read_text(encoding="utf-8")
     assert write_recipes.page() == text, "python docs/write_recipes.py"
+
+
+def test_every_suite_is_on_the_page() -> None:
+    patterns = re.findall(r"`([a-z*-]+(?:/[a-z0-9*-]+)?\*?)`", (DOCS / "recipes.md").read_text(encoding="utf-8"))
+    assert [name for name in suite_names() if not any(fnmatch(name, pattern) for pattern in patterns)] == []
 
 
 def test_the_page_of_keys_is_what_its_script_writes() -> None:

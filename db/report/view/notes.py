@@ -12,6 +12,8 @@ from dropbench.harness.trials.recipe_diff import PAPER, summarize_changes
 
 LETTERS = {"ratio": "p", "window": "w"}
 """Abbreviations used by the tables of DropAttention."""
+OURS = "DropBench"
+"""Begins the source of a suite that no paper has, and whose recipe therefore differs from none."""
 MAX_NAMED = 3
 """Lost candidates that a note names per state; the others are counted."""
 
@@ -21,7 +23,8 @@ def recipe_lines(view: View) -> list[str]:
     smaller = f"preset {view.preset}: a smaller recipe"
     if not view.request.has_paper:
         return []
-    if not any(result.published is not None for result in view.cells.values()):
+    published = any(result.published is not None for result in view.cells.values())
+    if not published and (view.preset != PAPER or view.request.suite.source.startswith(OURS)):
         return [smaller] if view.preset != PAPER else []
     cells = [result.cell for result in view.cells.values() if result.cell.changes is not None]
     deviations = dict.fromkeys(note for cell in cells for note in cell.deviations)
@@ -29,7 +32,7 @@ def recipe_lines(view: View) -> list[str]:
     if view.preset != PAPER:
         head = [f"{smaller} than the published one" + (f": {summary}" if summary else "")]
     else:
-        head = [f"unlike the published recipe: {summary}"] if summary else []
+        head = [f"unlike the published recipe: {summary}"] if summary and published else []
     return [*head, *(f"unlike the source: {note}" for note in deviations)]
 
 

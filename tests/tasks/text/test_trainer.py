@@ -100,8 +100,8 @@ def test_losses_and_metrics_are_those_of_the_trainer(
     own = task_of(TextTask, trial)
     options = transformers.TrainingArguments(
         output_dir=str(tmp_path / "trainer"), max_steps=STEPS, learning_rate=1e-4, lr_scheduler_type="linear",
-        warmup_steps=STEPS // 10, weight_decay=0.0, max_grad_norm=clip_norm, use_cpu=True, report_to=[], save_strategy="no",
-        disable_tqdm=True, logging_strategy="no",
+        warmup_steps=STEPS // 10, weight_decay=0.0, max_grad_norm=clip_norm, use_cpu=True, report_to=[],
+        save_strategy="no", disable_tqdm=True, logging_strategy="no",
     )  # fmt: skip
     trainer = InOrder(plain, options, train_dataset=Batches(own))
     trainer.losses = []

@@ -64,9 +64,15 @@ def test_only_shown_cells_count(store: Store) -> None:
     assert not any("VOLO" in line for line in notes)
 
 
-def test_without_published_values_there_are_no_differences(store: Store) -> None:
+def test_without_published_values_the_paper_preset_alone_differs_from_its_source(store: Store) -> None:
     suite = small(published=False, paper={"seeds": 1})
     assert recipe_lines(view(store, suite, SuiteOptions())) == ["preset mini: a smaller recipe"]
+    paper = SuiteOptions(preset="paper", overrides={"epochs": 2})
+    lines = recipe_lines(view(store, suite, paper))
+    assert len(lines) >= 3
+    assert all(line.startswith("unlike the source: ") for line in lines)
+    ours = suite.model_copy(update={"source": "DropBench, no published counterpart"})
+    assert recipe_lines(view(store, ours, paper)) == []
     assert recipe_lines(view(store, small(published=False), SuiteOptions())) == []  # `mini` is its only recipe
 
 
