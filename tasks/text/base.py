@@ -98,13 +98,17 @@ class TextTask(TextSpec):
             yield order[start : start + size]
 
     def epoch(self, size: int, seed: int) -> Iterator[list[int]]:
-        """Yield shuffled batches of samples of similar length, to limit padding, except for an incomplete last one."""
+        """Yield shuffled batches of samples, except for an incomplete last one.
+
+        They have similar lengths, to limit padding, unless the recipe has ``order: random``.
+        """
         generator = torch.Generator().manual_seed(seed)
         order = torch.randperm(self.size("train"), generator=generator).tolist()
         order = order[: len(order) - len(order) % size] or order
         batches = []
-        for start in range(0, len(order), size * POOL):
-            pool = sorted(order[start : start + size * POOL], key=self.lengths["train"].__getitem__)
+        pooled = size if self.recipe.order == "random" else size * POOL
+        for start in range(0, len(order), pooled):
+            pool = sorted(order[start : start + pooled], key=self.lengths["train"].__getitem__)
             batches += [pool[first : first + size] for first in range(0, len(pool), size)]
         for number in torch.randperm(len(batches), generator=generator).tolist():
             yield batches[number]

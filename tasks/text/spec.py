@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Self, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
 
@@ -44,6 +44,9 @@ class TextRecipe(Recipe):
     max_length: int = Field(default=256, ge=1, description="maximum length of a text, in tokens")
     min_count: int = Field(default=1, ge=1, description="minimum occurrences in train of a word in the vocabulary")
     lowercase: bool = Field(default=True, description="words in small letters")
+    order: Literal["random"] | None = Field(
+        default=None, description="random: a batch has any texts; default: texts of similar length"
+    )
     word_dropout: float = Field(default=0.0, ge=0, lt=1, description="share of words that training replaces by unknown")
     vectors: str | None = Field(default=None, description="word vectors: a file or folder in DROPBENCH_DATA/vectors")
     vectors_fingerprint: str | None = Field(default=None, description="fingerprint of `vectors`; filled in")

@@ -41,8 +41,9 @@ def test_texts_are_truncated_and_padded(task: TextClassification) -> None:
         assert row == text.tolist() + [PADDING] * (tokens.shape[1] - len(text))
 
 
-def test_an_epoch_has_every_text_once_in_batches_of_similar_length(task: TextClassification) -> None:
-    size = 16
+@pytest.mark.parametrize("overrides", [{}, {"order": "random"}])
+def test_an_epoch_has_every_text_once_in_batches_of_similar_length_or_random_ones(overrides: dict[str, Any]) -> None:
+    task, size = make(**overrides), 16
     batches = list(task.epoch(size, seed=5))
     assert batches == list(task.epoch(size, seed=5))
     assert batches != list(task.epoch(size, seed=6))
@@ -51,7 +52,8 @@ def test_an_epoch_has_every_text_once_in_batches_of_similar_length(task: TextCla
     assert len(indices) == len(set(indices)) == task.size("train") // size * size
     all_lengths = [len(text) for (text,) in task.tokens["train"]]
     spread = [max(lengths) - min(lengths) for lengths in ([all_lengths[index] for index in b] for b in batches)]
-    assert sum(spread) / len(spread) < max(all_lengths) - min(all_lengths)
+    share = sum(spread) / len(spread) / (max(all_lengths) - min(all_lengths))
+    assert share > 0.6 if overrides else share < 0.2
 
 
 def test_word_dropout_is_applied_only_in_training() -> None:
