@@ -57,7 +57,7 @@ Some recipes have no source that could be followed line by line, as the notes un
   prints none. The recipes are those of fairseq below.
 - The other suites of `learned-dropout/*`: the recipe below; what differs is in their rows.
 - `drophead/text` and `unidrop/text`: the papers' texts could not be opened; the recipes are ours.
-- `hiddenkey/glue`: there is no code; the values of each column are those of the paper's text.
+- `hiddenkey/glue`: no code was found; the values of each column are those of the paper's text.
 - `finetuning/*`, `field/*` and `quickstart*` are ours, without a source. The tasks `text-regression`, `multiple-choice`
   and `question-answering` occur in the suites of fine-tuning alone, or in none.
 """
