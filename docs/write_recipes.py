@@ -25,6 +25,8 @@ from dropbench.tasks.recipe_keys import recipe_keys
 SOURCES = Path(__file__).with_name("source_recipes.yaml")
 NOT_OF_THE_SOURCE = {"finetune_epochs"}
 """Keys that a preset sets without a counterpart in the source: of a phase that its suite does not have."""
+ROW_KEYS = {"key", "name", "source", "ours", "shown", "where", "differs", "of_epochs"}
+"""What a row may have; another key is a comma in a text without quotes."""
 INTRODUCTION = """# Recipes of the sources
 
 <!-- Written by docs/write_recipes.py from docs/source_recipes.yaml, the recipes and the suites. -->
@@ -164,6 +166,8 @@ def flat(layer: Mapping[str, Any]) -> dict[str, Any]:
 
 def table_row(title: str, row: Mapping[str, Any], recipe: Mapping[str, Any], notes: Sequence[str]) -> str:
     """Return a row of the table, after checking that a difference has a note."""
+    if other := row.keys() - ROW_KEYS:
+        raise ValueError(f"{title}: {', '.join(sorted(other))}: a row has no such key")
     name, source = row.get("key", row.get("name")), row["source"]
     ours = recipe[row["key"]] if "key" in row else row["ours"]
     if row.get("of_epochs"):

@@ -39,6 +39,7 @@ def test_the_page_of_keys_is_what_its_script_writes() -> None:
         ("warmup", {"source": 20}, "warmup is 10, in the source 20"),
         ("lr", {"differs": "a larger rate"}, "no table shows this note: a larger rate"),
         ("lr", None, "no row for lr"),
+        ("lr", {"as in the source": None}, "as in the source: a row has no such key"),
     ],
 )
 def test_a_difference_without_a_note_is_an_error(key: str, change: dict[str, Any] | None, message: str) -> None:
