@@ -26,7 +26,7 @@ SOURCES = Path(__file__).with_name("source_recipes.yaml")
 NOT_OF_THE_SOURCE = {"finetune_epochs"}
 """Keys that a preset sets without a counterpart in the source: of a phase that its suite does not have."""
 ROW_KEYS = {"key", "name", "source", "ours", "shown", "where", "differs", "of_epochs"}
-"""What a row may have; another key is a comma in a text without quotes."""
+"""Keys that a row may have; another one is a comma in a text without quotes."""
 INTRODUCTION = """# Recipes of the sources
 
 <!-- Written by docs/write_recipes.py from docs/source_recipes.yaml, the recipes and the suites. -->

@@ -27,6 +27,7 @@ SYNONYMS = {
     "learning_rate": "lr", "lr_scheduler_type": "lr_schedule", "scheduler": "lr_schedule", "num_train_epochs": "epochs",
     "max_steps": "steps", "max_grad_norm": "clip_norm", "per_device_train_batch_size": "batch_size", "warmup_ratio":
     "warmup", "warmup_steps": "warmup", "gradient_accumulation_steps": "accumulate", "max_seq_length": "max_length",
+    "dropout": "model.dropout", "hidden_dropout_prob": "model.dropout",
 }  # fmt: skip
 """Recipe keys by the names that transformers' Trainer and its scripts have for them."""
 
@@ -36,7 +37,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str], own: str = "") -> I
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     near += [known for known in names if name and known.startswith(name) and known not in near]
-    if (synonym := SYNONYMS.get(name)) in names:
+    if (synonym := SYNONYMS.get(name)) is not None and synonym.partition(".")[0] in names:
         hint = f"did you mean {synonym}?"
     elif near:
         hint = f"did you mean {' or '.join(near[:3])}?"

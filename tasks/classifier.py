@@ -24,10 +24,11 @@ MAX_PROBABILITIES = 20
 class Classifier(PresetTask):
     """A task with one label per sample: a batch is inputs and labels (B,), the model returns logits (B, classes).
 
-    A subclass with a metric of its own may override `correct` alone. The model's function gets `classes`, their number.
+    A subclass with a metric of its own may override `correct` or `scores` alone. The model's function gets `classes`,
+    their number.
 
     Attributes:
-        class_metrics: further metrics that `evaluate` returns, see `dropbench.tasks.class_metrics`.
+        class_metrics: metrics that `scores` returns, see `dropbench.tasks.class_metrics`.
     """
 
     class_metrics: tuple[str, ...] = ()
@@ -79,32 +80,34 @@ class Classifier(PresetTask):
     def evaluate(self, model: nn.Module, split: Split, batches: Iterable[Any]) -> dict[str, float]:
         """Return the share of correct predictions, in percent, as accuracy or else the task's first metric.
 
-        Those of `class_metrics` follow.
+        The metrics of `scores` follow. With `scores` of its own a task has accuracy only if it declares it.
         """
-        metric = ACCURACY if ACCURACY in self.metrics else self.metrics[0]
+        own = type(self).scores is not Classifier.scores
+        metric = ACCURACY if own or ACCURACY in self.metrics else self.metrics[0]
 
         def score(batch: Any) -> tuple[float, int, list[int], list[int]]:
             inputs, labels = batch
             logits = self.logits(model, inputs)
-            scores = self.correct(logits, labels)
+            correct = self.correct(logits, labels)
             if self.recorder is not None:
-                record_classes(self.recorder, metric.name, self.classes, logits, labels, scores, self.class_metrics)
-            pair = (labels.tolist(), logits.argmax(dim=-1).tolist()) if self.class_metrics else ([], [])
-            return scores.sum().item(), len(labels), *pair
+                record_classes(self.recorder, metric.name, self.classes, logits, labels, correct, self.class_metrics)
+            pair = (labels.tolist(), logits.argmax(dim=-1).tolist()) if own or self.class_metrics else ([], [])
+            return correct.sum().item(), len(labels), *pair
 
-        correct: float = 0
+        number_correct: float = 0
         total = 0
         targets: list[int] = []
         predictions: list[int] = []
         for number, size, some_targets, some_predictions in self.map_batches(score, batches):
-            correct += number
+            number_correct += number
             total += size
             targets += some_targets
             predictions += some_predictions
-        return {metric.name: 100.0 * (correct / total), **self.further_scores(targets, predictions)}
+        share = {metric.name: 100.0 * (number_correct / total)} if metric in self.metrics else {}
+        return {**share, **self.scores(targets, predictions)}
 
-    def further_scores(self, targets: list[int], predictions: list[int]) -> dict[str, float]:
-        """Return `class_metrics` of predicted classes."""
+    def scores(self, targets: list[int], predictions: list[int]) -> dict[str, float]:
+        """Return metrics of the correct and the predicted classes of all samples by name; here `class_metrics`."""
         if not self.class_metrics:
             return {}
         from dropbench.tasks.class_metrics import class_scores

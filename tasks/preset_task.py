@@ -133,8 +133,7 @@ class PresetTask(Task):
         """Return the trial of a request; raise InputError for unknown names or keys, wrong values or missing data."""
         draft = cls.draft_for(request)
         source = locate(request.data, settings.data, settings.folders)
-        if source.dataset.kind != cls.kind:
-            raise InputError(f"data '{request.data}' belong to task '{source.dataset.kind}', not '{cls.kind}'")
+        source.require_kind(cls.kind)
         fingerprint = source.fingerprint(trust_cache=settings.trust_cache)
         if "seed_splits" in draft.recipe and not has_seeded_split(source, fingerprint):
             raise InputError(f"seed_splits: no split of '{source.name}' is made by a seed: remove seed_splits")

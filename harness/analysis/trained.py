@@ -14,7 +14,7 @@ from dropbench.harness.models.adapter import site_of
 from dropbench.harness.models.regularize import find_patches
 from dropbench.harness.models.sites import ATTENTION_KINDS, sites, watch
 from dropbench.harness.regularizers.base import Probe, Site, SiteKind
-from dropbench.harness.runs.kept_weights import keeps_weights
+from dropbench.harness.runs.kept_weights import best_of_cell, keeps_weights
 from dropbench.harness.runs.run_directory import RunDirectory
 from dropbench.harness.seeding import derive, seed_all
 from dropbench.harness.settings import Settings
@@ -72,10 +72,13 @@ class Trained:
             if patch.slot == "site" and site_of(patch.module) is None and patch.refusal is None:
                 patch.attach()
         if not keeps_weights(directory):
-            raise InputError(
-                f"trial {directory.id} kept no fine-tuned weights: delete result.json and checkpoint/ in"
-                f" {directory.path}, then run `dropbench db rebuild` and its command with `--keep-weights`"
+            remedy = (
+                f"delete result.json and checkpoint/ in {directory.path}, then run `dropbench db rebuild` and its"
+                " command with `--keep-weights`"
             )
+            if (best := best_of_cell(directory)) is not None:
+                remedy = f"of its cell, {best} did, the best on dev: take that"
+            raise InputError(f"trial {directory.id} kept no fine-tuned weights: {remedy}")
         try:
             weights = checkpoint.load_weights(directory.path / "checkpoint", int(result["selected_step"]))
             model.load_state_dict(weights)

@@ -31,17 +31,20 @@ def keep_weights(runs: Runs, trial: Trial, rivals: Iterable[str], metric: Metric
 
 def keeps_weights(directory: RunDirectory) -> bool:
     """Return whether a finished trial keeps its weights, as far as its rivals have finished."""
-    if directory.trial().weights is None:
-        return True
+    return directory.trial().weights is None or best_of_cell(directory) == directory.id
+
+
+def best_of_cell(directory: RunDirectory) -> str | None:
+    """Return the trial that keeps its weights, a fine-tuned one or a rival; None if nothing asked for them."""
     try:
         wanted = directory.read(FILE)
     except FileNotFoundError:
-        return False
+        return None
     names = [directory.id, *wanted["rivals"]]
     runs = Runs(directory.path.parent)
     scores = {name: _score(runs[name], wanted["metric"], higher=wanted["higher"]) for name in names}
     best: str = max(names, key=lambda name: (scores[name], name))
-    return best == directory.id
+    return best
 
 
 def has_no_weights(directory: RunDirectory) -> bool:

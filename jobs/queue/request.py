@@ -59,24 +59,26 @@ def request_suite(suite: Suite, options: SuiteOptions, settings: Settings) -> Re
     """
     cells = [(cell, _candidates(cell, settings)) for cell in list(suite.cells(options))]
     pairs = {(cell.request.task, cell.request.data) for cell, _ in cells}
-    return make_request(suite, options, cells, {pair: _own_metric(*pair, settings) for pair in pairs})
+    selected_by = {pair: next(iter(_own_metrics(*pair, settings)), None) for pair in pairs}
+    return make_request(suite, options, cells, selected_by)
 
 
-def _own_metric(task: str, data: str, settings: Settings) -> Metric | None:
-    """Return the metric of a data set that selects the weights instead of the task's first, if it has one."""
+def _own_metrics(task: str, data: str, settings: Settings) -> list[Metric]:
+    """Return the metrics of a data set, the first of which selects the weights instead of the task's first."""
     from dropbench.tasks.data.locate import locate
 
     try:
-        names = locate(data, settings.data, settings.folders).dataset.metrics[:1]
+        names = locate(data, settings.data, settings.folders).dataset.metrics
     except InputError:  # data that only the task of a plug-in knows, or whose absence the cell shows itself
-        return None
-    return next((metric for metric in spec_of(task).metrics if metric.name in names), None)
+        return []
+    metrics = {metric.name: metric for metric in spec_of(task).metrics}
+    return [metrics[name] for name in names if name in metrics]
 
 
 def request_configuration(task: str | None, options: SuiteOptions, settings: Settings) -> Requested:
     """Return the request of one task, data set and model without a suite: a row for each regularizer.
 
-    With several, the first is the baseline, and a column is a metric: that of the data, and the task's first.
+    With several, the first is the baseline, and a column is a metric: those of the data, and the task's first.
 
     Raises:
         InputError: an option is missing or given twice, fields do not fit together, or data are missing.
@@ -98,10 +100,9 @@ def request_configuration(task: str | None, options: SuiteOptions, settings: Set
         for spec in specs
     ]  # fmt: skip
     metrics = tuple(spec_of(requests[0].task).metrics)
-    selected_by = _own_metric(requests[0].task, data, settings)
-    columns = {f"{model} on {data}": metrics[0]}
-    if len(specs) > 1:
-        columns = {metric.name: metric for metric in (selected_by, metrics[0]) if metric is not None}
+    own_metrics = _own_metrics(requests[0].task, data, settings)
+    by_name = {metric.name: metric for metric in (*own_metrics, metrics[0])}
+    columns = by_name if len(specs) > 1 else {f"{model} on {data}": metrics[0]}
     cells, trials = list[RequestedCell](), dict[str, Trial]()
     for spec, request in zip(specs, requests, strict=True):
         own: list[Trial] = []
@@ -113,7 +114,7 @@ def request_configuration(task: str | None, options: SuiteOptions, settings: Set
             )  # fmt: skip
             own = own or cell.trials(settings)
             requested = _requested_cell(cell, [({}, own)], None)
-            cells.append(requested.model_copy(update={"selected_by": selected_by}))
+            cells.append(requested.model_copy(update={"selected_by": next(iter(own_metrics), None)}))
         trials |= {trial.id: trial for trial in own}
     _require_read(options, trials.values())
     made = Request(

@@ -48,6 +48,15 @@ class Source:
         rules = OWN_RULES if self.dataset.card else RULES
         return fingerprint(self.folder, self.files, trust_cache=trust_cache, rules=rules)
 
+    def require_kind(self, task: str) -> None:
+        """Raise InputError if the set is one of another task."""
+        if self.dataset.kind == task:
+            return
+        hint = ""
+        if "score" in self.dataset.card:
+            hint = ": card.yaml says what the columns are, such as `text: [A, B]` of pairs and `score: C` of numbers"
+        raise InputError(f"data '{self.name}' belong to task '{self.dataset.kind}', not '{task}'{hint}")
+
 
 @dataclass(frozen=True)
 class LayoutMatch:

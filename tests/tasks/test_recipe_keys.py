@@ -172,6 +172,7 @@ REFUSED: list[tuple[tuple[str, str, str], dict[str, Any], str]] = [
     (TREC, {"lora": True}, "recipe: lora=True: expected keys of its own, such as lora.r=8"),
     (TREC, {"lora.r": 0}, "recipe: lora.r=0: input should be greater than or equal to 1"),
     (TREC, {"learning_rate": 1e-4}, "unknown recipe key 'learning_rate': did you mean lr?"),
+    (TREC, {"dropout": 0}, "unknown recipe key 'dropout': did you mean model.dropout?"),
     (("image-classification", "digits", "vit-digits"), {"optimizer": "lionn"}, "unknown optimizer 'lionn'"),
     (("object-detection", "coco-synthetic", "detr"), {"head_lr": 0.1}, "recipe: head_lr=0.1: the model has no head"),
     (("object-detection", "coco-synthetic", "detr"), {"layer_decay": 0.5}, "layer_decay: expected a model with one"),

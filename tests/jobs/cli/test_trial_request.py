@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -50,3 +51,13 @@ def test_numbers_are_finite(given: dict[str, list[str]], message: str) -> None:
     options = RunOptions(task="image-classification", data=["digits"], model=["vit-digits"], **given)  # type: ignore[arg-type]
     with pytest.raises(InputError, match=message):
         options.requested(None, Settings.from_environment())
+
+
+def test_a_table_without_a_suite_has_a_column_for_each_metric_of_the_data(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text,label\n" + "a,0\nb,1\n" * 20)
+    (tmp_path / "card.yaml").write_text("metrics: [f1, matthews]\n")
+    named = RunOptions(task="text-classification", data=[f"csv:own={tmp_path}"], model=["text-transformer"])
+    options = replace(named, regularizer=["none", "dropkey"])
+    request = options.requested(None, options.settings(here=True)).request
+    assert request.columns == ("f1", "matthews", "accuracy")
+    assert {cell.selected_by.name for cell in request.cells if cell.selected_by} == {"f1"}

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from dropbench.harness.predictions.recorder import Recorder
 from dropbench.harness.settings import Settings
 from dropbench.harness.trials.metric import Metric
 from dropbench.tasks.text.base import TextTask
@@ -77,3 +78,26 @@ def test_a_task_of_ones_own_keeps_its_metric_on_data_with_another() -> None:
     task = Near(trial_of("text-classification", "cola-synthetic", "text-transformer"), CPU)
     task.setup()
     assert (task.selection_metric.name, task.class_metrics) == ("near", ())
+
+
+@pytest.mark.parametrize("names", [("near",), ("near", "accuracy")])
+def test_a_metric_of_all_predicted_classes_overrides_scores_alone(names: tuple[str, ...]) -> None:
+    class Near(TextClassification):
+        metrics = tuple(map(Metric, names))
+
+        def scores(self, targets: list[int], predictions: list[int]) -> dict[str, float]:
+            return {"near": sum(abs(a - b) < 2 for a, b in zip(targets, predictions, strict=True))}
+
+    task = Near(trial_of("text-classification", "trec-synthetic", "text-transformer"), CPU)
+    task.setup()
+    task.recorder = Recorder()
+    batches = [task.batch("test", indices) for indices in task.evaluation_batches("test", 8)]
+    with torch.no_grad():
+        evaluated = task.evaluate(task.build_model().eval(), "test", batches)
+    classes = [(row["target"], row["prediction"]) for row in task.recorder.rows]
+    expected = {
+        "near": sum(abs(target - prediction) < 2 for target, prediction in classes),
+        "accuracy": 100 * sum(target == prediction for target, prediction in classes) / len(classes),
+    }
+    assert evaluated == pytest.approx({name: expected[name] for name in names})
+    assert {*task.recorder.metrics} == {"accuracy"}, "rows have no metric of all classes"

@@ -50,6 +50,11 @@ def test_half_of_an_escaped_character_is_reported_with_its_line(source: WriteSou
         check(source("jsonl", {"a.jsonl": "\n".join(lines).encode()}))
 
 
+def test_data_of_another_task_name_what_the_card_says(source: WriteSource) -> None:
+    with one_line("belong to task 'text-classification', not 'textual-entailment': card.yaml says what the columns"):
+        source("csv", {"a.csv": b"text,label\na,0\nb,1\n"}).require_kind("textual-entailment")
+
+
 def test_a_long_field_of_csv_is_read_as_in_json_lines(source: WriteSource, tmp_path: Path) -> None:
     (long := tmp_path / "long").mkdir()
     texts = ["word " * 30_000, *(f"text {n}" for n in range(40))]
