@@ -138,9 +138,11 @@ def _open_log(directory: RunDirectory) -> TextIOWrapper:
 def cancel(words: Filter, as_json: Json = False) -> None:
     """Cancel trials; running ones write a checkpoint and stop. `retry` resumes them from there."""
     from dropbench.jobs.queue.operations import cancel as cancel_trials
+    from dropbench.jobs.queue.reconcile import collect
     from dropbench.jobs.queue.status import explain_no_match
 
     with _open_store() as (store, settings):
+        collect(store, settings)
         ids = store.find(" ".join(words))
         done = cancel_trials(store, settings, ids)
         if as_json:

@@ -73,7 +73,7 @@ def submit(
     """
     from dropbench.db.store.store import open_store
     from dropbench.jobs.queue.reconcile import collect
-    from dropbench.jobs.slurm.profile import FILE
+    from dropbench.jobs.slurm.profile import FILE, load_profile
     from dropbench.jobs.submission.cost import estimate
     from dropbench.jobs.submission.submit import describe_defaults, group_by_profile, preview, probes
     from dropbench.jobs.submission.submit import submit as submit_trials
@@ -82,6 +82,8 @@ def submit(
     settings = replace(options.settings(here=executor != "slurm"), probe=probe)
     if probe and executor != "slurm":
         raise InputError(f"--probe: it measures the cost of a cluster's GPUs: expected no --executor {executor}")
+    if profile is not None:
+        load_profile(profile)  # before anything is queued
     suites = _suites_to_enqueue(words or [], options)
     listed: list[dict[str, Any]] = []
     with open_store(settings.database) as store:

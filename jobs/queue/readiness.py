@@ -12,7 +12,7 @@ from dropbench.harness.checking.findings import Finding
 from dropbench.harness.errors import InputError, count_of
 from dropbench.harness.settings import Settings
 from dropbench.harness.suites.cell import SuiteOptions
-from dropbench.harness.suites.suite import load_suite
+from dropbench.harness.suites.suite import Suite, load_suite
 from dropbench.harness.training.checkpoint import KEEP
 from dropbench.harness.trials.trial import Trial
 from dropbench.jobs.queue.request import request_suite
@@ -20,6 +20,7 @@ from dropbench.jobs.slurm import client
 from dropbench.jobs.slurm.profile import Profile, load_profile
 from dropbench.jobs.submission.cost import PROBE, Speed, known_speeds
 from dropbench.jobs.submission.node_check import Report, run_node_check
+from dropbench.tasks.data.locate import locate
 from dropbench.tasks.weights import require_fitting_weights
 
 GIB = 2**30
@@ -37,7 +38,7 @@ def check_readiness(profile_name: str, suite: str, preset: str) -> list[Finding]
     try:
         requested = request_suite(known_suite, SuiteOptions(preset=preset), settings)
     except InputError as error:
-        return [*findings, Finding("data here", "missing", str(error))]
+        return [*findings, *(_missing_data(known_suite, preset, settings) or [_missing("data here", error)])]
     kinds: dict[Shape, list[Trial]] = {}
     for trial in requested.trials.values():
         kinds.setdefault(shape_of(trial.config()), []).append(trial)
@@ -49,17 +50,33 @@ def check_readiness(profile_name: str, suite: str, preset: str) -> list[Finding]
     try:
         reports = run_node_check(settings, profile, [trials[0] for trials in kinds.values()])
     except InputError as error:
-        return [*findings, Finding("job", "missing", str(error))]
+        return [*findings, _missing("job", error)]
     return [*findings, *_check_nodes(reports, profile, settings), *_check_kinds(reports, kinds, speeds, settings)]
 
 
 def _check_profile(profile: Profile) -> Iterator[Finding]:
-    gpus = f"{profile.gpus} GPUs" if profile.gpus else "no GPU"
+    gpus = count_of(profile.gpus, "GPU") if profile.gpus else "no GPU"
     request = f"{count_of(profile.nodes, 'node')} × {count_of(profile.tasks, 'process', 'processes')}, {gpus} per node"
     if profile.idle_gpus is not None:
         yield Finding("profile", "missing", f"{request}: {profile.idle_gpus}")
     else:
-        yield Finding("profile", "ok", f"{request}, {profile.cpus} cores per process, {profile.time} minutes")
+        cores = count_of(profile.cpus, "core")
+        yield Finding("profile", "ok", f"{request}, {cores} per process, {profile.time} minutes")
+
+
+def _missing_data(suite: Suite, preset: str, settings: Settings) -> list[Finding]:
+    """Return a finding for each data set of a suite that is not here."""
+    findings = []
+    for name in dict.fromkeys(cell.request.data for cell in suite.cells(SuiteOptions(preset=preset))):
+        try:
+            locate(name, settings.data, settings.folders)
+        except InputError as error:
+            findings.append(_missing("data here", error))
+    return findings
+
+
+def _missing(what: str, error: InputError) -> Finding:
+    return Finding(what, "missing", str(error))
 
 
 def _check_accounting() -> Finding:
@@ -76,7 +93,7 @@ def _check_weights(trials: Sequence[Trial], settings: Settings) -> Iterator[Find
         for trial in trials:
             require_fitting_weights(trial, settings)
     except InputError as error:
-        yield Finding("weights", "missing", str(error))
+        yield _missing("weights", error)
     else:
         yield Finding("weights", "ok", f"fit: {', '.join(paths)}" if paths else "random: no file is needed")
 
@@ -92,7 +109,7 @@ def _check_time(shape: Shape, trials: int, speed: Speed | None, profile: Profile
     gpu_hours = trials * speed.steps * speed.gpu_hours_per_step
     cost = f"{gpu_hours:,.0f} GPU-hours for {count_of(trials, 'trial')}"
     jobs = count_of(math.ceil(hours / limit), "job")
-    return Finding(what, "ok", f"{hours:.1f} hours: {jobs} of {limit:g} hours each, about {cost}")
+    return Finding(what, "ok", f"{hours:.1f} hours: {jobs} of {limit:.3g} hours each, about {cost}")
 
 
 def _check_nodes(reports: Sequence[Report], profile: Profile, settings: Settings) -> Iterator[Finding]:

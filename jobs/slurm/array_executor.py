@@ -47,7 +47,7 @@ class ArrayExecutor(submitit.SlurmExecutor):
         # A requeued job has renamed it already.
         rename = f"[ ! -e {quoted}/{pickle} ] || mv {quoted}/{pickle} {quoted}/{renamed}"
         # The array waits for the end of the previous one, but not forever if that becomes impossible.
-        dependency = {"dependency": f"afterany:{after}"} if after else {}
+        dependency = {"kill-on-invalid-dep": "yes", **({"dependency": f"afterany:{after}"} if after else {})}
         parameters = profile.to_submitit()
         self.update_parameters(
             **parameters
@@ -55,7 +55,7 @@ class ArrayExecutor(submitit.SlurmExecutor):
                 "setup": [*parameters.get("setup", []), rename],
                 "job_name": name,
                 "exclude": exclude or None,
-                "additional_parameters": {**profile.sbatch, "kill-on-invalid-dep": "yes", **dependency},
+                "additional_parameters": {**profile.sbatch, "requeue": True, **dependency},
             }
         )
 

@@ -22,7 +22,7 @@ _ALIVE = {
 }  # fmt: skip
 """States of jobs that run or will run. A held job counts: it runs once it is released."""
 
-NEVER_STARTS = r"PerJob|WallDuration|Partition(Time|Node)Limit|BadConstraints|NotAllowed|^Invalid(QOS|Account)"
+NEVER_STARTS = r"PerJob|WallDuration|Partition(Config|.*Limit)|BadConstraints|NotAllowed|^Invalid(QOS|Account)"
 """Pattern of the reasons for which a job waits in vain: it requests what it cannot get."""
 WAITS: dict[str, str] = {
     NEVER_STARTS: "it never starts: cancel its trials, change the profile, `dropbench retry` and `submit` them",

@@ -14,7 +14,7 @@ from dropbench.harness.errors import count_of
 from dropbench.jobs.slurm.profile import Profile
 
 TOTAL = "all"
-PROBE = "`dropbench submit --executor slurm --profile NAME --probe` measures them"
+PROBE = "`dropbench submit SUITE --executor slurm --profile NAME --probe` measures it"
 
 
 class Speed(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import time
 import uuid
@@ -12,6 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import typer
+
 from dropbench.harness.errors import InputError
 from dropbench.harness.files import read_json, read_tail, write_json
 from dropbench.harness.settings import Settings
@@ -19,6 +22,7 @@ from dropbench.harness.trials.plugins import keep_plugins
 from dropbench.harness.trials.trial import Trial
 from dropbench.harness.variables import LAUNCHER, without_variables
 from dropbench.jobs.slurm import client
+from dropbench.jobs.slurm.execution import NEVER_STARTS
 from dropbench.jobs.slurm.profile import Profile
 from dropbench.jobs.worker import process_group, slots
 
@@ -144,7 +148,7 @@ def run_node_check(settings: Settings, profile: Profile, trials: Sequence[Trial]
     """Run the job and wait for its end; return the reports of its processes, by rank.
 
     Raises:
-        InputError: the cluster refuses the job, or it ended without the report of some process.
+        InputError: the cluster refuses the job or never starts it, or it ended without the report of some process.
     """
     from dropbench.jobs.slurm.array_executor import ArrayExecutor
     from dropbench.jobs.slurm.job_states import query_jobs
@@ -162,7 +166,16 @@ def run_node_check(settings: Settings, profile: Profile, trials: Sequence[Trial]
     except client.SlurmCommandError as error:
         raise InputError(f"sbatch refuses: {error}") from None
     try:
-        while query_jobs([(name, None)]).alive(name):
+        typer.echo(f"job {job.job_id}: at most {profile.time} minutes once it starts", err=True)
+        noted: set[str] = set()
+        while (states := query_jobs([(name, None)])).alive(name):
+            for execution in states.current.get(name, {}).values():
+                if execution.alive and re.search(NEVER_STARTS, execution.reason or ""):
+                    hint = "no node has what the profile requests: change it"
+                    raise InputError(f"SLURM holds the job ({execution.reason}): {hint}")
+            for note in set(states.notes()) - noted:
+                typer.echo(note, err=True)
+                noted.add(note)
             client.sleep(POLL_INTERVAL_S)
     except BaseException:
         with contextlib.suppress(client.SlurmCommandError):

@@ -38,7 +38,7 @@ def slurm_conf(cluster: Cluster, host: str) -> Iterator[str]:
         "SlurmdParameters=config_overrides",
         "SlurmctldParameters=preempt_send_user_signal",
         "ReturnToService=2",
-        "JobRequeue=1",
+        "JobRequeue=0",
         "PreemptType=preempt/partition_prio",
         "PreemptMode=REQUEUE",
         "PriorityType=priority/basic",

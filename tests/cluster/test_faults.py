@@ -51,6 +51,7 @@ def test_cancelled_by_dropbench(clustered: ClusterPlace) -> None:
     clustered.pause.write_text("0.5")
     clustered.submit("tiny.yaml", "--parallel=1", "--checkpoint-seconds=0.5", seeds=1)
     clustered.training()
+    assert "1 running will stop" in clustered.ok("cancel", "running").stdout
     clustered.ok("cancel", "tiny")
     assert clustered.ended()["cancelled"] == 2
     wait(lambda: not clustered.cluster.run("squeue", "--noheader"), "an empty queue")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from tests.patience import wait
+
 if TYPE_CHECKING:
     from tests.cluster.conftest import ClusterPlace
 
@@ -30,3 +32,11 @@ def test_a_job_that_ends_before_its_check_is_reported_with_its_log(clustered: Cl
     assert done.returncode == 1
     (finding,) = (finding for finding in json.loads(done.stdout) if finding["what"] == "job")
     assert "1 of 1 processes of the job did not report: module: no such thing" in finding["detail"]
+
+
+def test_a_job_that_no_node_can_run_is_reported_at_once(clustered: ClusterPlace) -> None:
+    done = clustered.call(*COMMAND, "large")
+    assert done.returncode == 1
+    (finding,) = (finding for finding in json.loads(done.stdout) if finding["what"] == "job")
+    assert "(PartitionConfig): no node has what the profile requests: change it" in finding["detail"]
+    wait(lambda: not clustered.cluster.run("squeue", "--noheader"), "an empty queue")

@@ -37,6 +37,7 @@ def test_exit_cause(execution: Execution, log: str, state: str | None) -> None:
         ("QOSMaxGRESPerJob", "it never starts"),
         ("QOSMaxWallDurationPerJobLimit", "it never starts"),
         ("PartitionTimeLimit", "it never starts"),
+        ("PartitionConfig", "it never starts"),
         ("AssocGrpCPUMinutesLimit", "the budget is used up"),
         ("JobHeldUser", "release it: `scontrol release JOBID`"),
         ("ReqNodeNotAvail, UnavailableNodes:node1", "its nodes are not available"),

@@ -53,6 +53,7 @@ def test_trials_are_packed_into_jobs_and_arrays_are_split(queue: Store, place: W
     script = (place.runs / ".submitit" / second.submission / "submission.sh").read_text().splitlines()
     assert "#SBATCH --dependency=afterany:71" in script
     assert "#SBATCH --kill-on-invalid-dep=yes" in script
+    assert "#SBATCH --requeue" in script, "a cluster may requeue no job by default"
 
 
 def test_jobs_that_run_trials_side_by_side_get_enough_of_them(
