@@ -24,11 +24,11 @@ MAX_PROBABILITIES = 20
 class Classifier(PresetTask):
     """A task with one label per sample: a batch is inputs and labels (B,), the model returns logits (B, classes).
 
-    A subclass with a metric of its own may override `correct` or `scores` alone. The model's function gets `classes`,
-    their number.
+    A subclass with a metric of its own may override `correct` or `score_classes` alone. The model's function gets
+    `classes`, their number.
 
     Attributes:
-        class_metrics: metrics that `scores` returns, see `dropbench.tasks.class_metrics`.
+        class_metrics: metrics that `score_classes` returns, see `dropbench.tasks.class_metrics`.
     """
 
     class_metrics: tuple[str, ...] = ()
@@ -80,9 +80,9 @@ class Classifier(PresetTask):
     def evaluate(self, model: nn.Module, split: Split, batches: Iterable[Any]) -> dict[str, float]:
         """Return the share of correct predictions, in percent, as accuracy or else the task's first metric.
 
-        The metrics of `scores` follow. With `scores` of its own a task has accuracy only if it declares it.
+        The metrics of `score_classes` follow. With one of its own a task has accuracy only if it declares it.
         """
-        own = type(self).scores is not Classifier.scores
+        own = type(self).score_classes is not Classifier.score_classes
         metric = ACCURACY if own or ACCURACY in self.metrics else self.metrics[0]
 
         def score(batch: Any) -> tuple[float, int, list[int], list[int]]:
@@ -104,9 +104,9 @@ class Classifier(PresetTask):
             targets += some_targets
             predictions += some_predictions
         share = {metric.name: 100.0 * (number_correct / total)} if metric in self.metrics else {}
-        return {**share, **self.scores(targets, predictions)}
+        return {**share, **self.score_classes(targets, predictions)}
 
-    def scores(self, targets: list[int], predictions: list[int]) -> dict[str, float]:
+    def score_classes(self, targets: list[int], predictions: list[int]) -> dict[str, float]:
         """Return metrics of the correct and the predicted classes of all samples by name; here `class_metrics`."""
         if not self.class_metrics:
             return {}

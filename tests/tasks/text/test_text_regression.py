@@ -81,11 +81,11 @@ def test_a_task_of_ones_own_keeps_its_metric_on_data_with_another() -> None:
 
 
 @pytest.mark.parametrize("names", [("near",), ("near", "accuracy")])
-def test_a_metric_of_all_predicted_classes_overrides_scores_alone(names: tuple[str, ...]) -> None:
+def test_a_metric_of_all_predicted_classes_overrides_one_method(names: tuple[str, ...]) -> None:
     class Near(TextClassification):
         metrics = tuple(map(Metric, names))
 
-        def scores(self, targets: list[int], predictions: list[int]) -> dict[str, float]:
+        def score_classes(self, targets: list[int], predictions: list[int]) -> dict[str, float]:
             return {"near": sum(abs(a - b) < 2 for a, b in zip(targets, predictions, strict=True))}
 
     task = Near(trial_of("text-classification", "trec-synthetic", "text-transformer"), CPU)
