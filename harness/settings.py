@@ -140,7 +140,7 @@ class Settings:
 
         available = torch.cuda.is_available()
         if self.device == "cuda" and not available:
-            raise InputError("device cuda: no GPU is available: use `--device auto` or `--device cpu`")
+            raise InputError("device cuda: torch sees no GPU: install torch for its driver, or use `--device cpu`")
         return self.device != "cpu" and available
 
     def to_payload(self) -> dict[str, Any]:

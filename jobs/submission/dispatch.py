@@ -193,7 +193,8 @@ def _start_slurm(
     known = client.list_nodes(plan.profile.partition) if nodes else set()  # names in run directories may be forged
     exclude = ",".join(sorted(nodes & known)) if known - nodes else ""
     executor = ArrayExecutor(folder, plan.profile, name, throttle=plan.throttle, after=plan.after, exclude=exclude)
-    settings = replace(settings.on_node(plan.profile.environment), threads=plan.profile.cpus)
+    device = "cuda" if plan.profile.gpus and settings.device == "auto" else settings.device  # fails without its GPUs
+    settings = replace(settings.on_node(plan.profile.environment), threads=plan.profile.cpus, device=device)
     with slots.dispatch_lock(settings.runs):
         claimed = _claim(store, settings, queued, submission, created)
         if not claimed:

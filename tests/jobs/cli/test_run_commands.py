@@ -164,7 +164,7 @@ SLURM = ["submit", "--executor", "slurm", "--profile", "default"]
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--device", "cuda"], "device cuda: no GPU is available: use `--device auto` or `--device cpu`"),
+        (["--device", "cuda"], "device cuda: torch sees no GPU: install torch for its driver, or use `--device cpu`"),
         (["--backend", "triton"], "backend triton: its kernels run on CUDA, not on cpu: use `--backend auto`"),
     ],
     ids=str,

@@ -83,6 +83,18 @@ def test_variables_of_a_profile_reach_the_worker(queue: Store, place: Workplace,
     assert (settings.data, settings.num_workers, settings.threads) == (Path("/local/data"), 3, 4)
 
 
+@pytest.mark.parametrize(("gpus", "device", "expected"), [(1, "auto", "cuda"), (1, "cpu", "cpu"), (0, "auto", "auto")])
+def test_a_job_of_gpus_trains_on_cpus_only_if_asked_to(
+    queue: Store, place: Workplace, programs: Programs, gpus: int, device: str, expected: str
+) -> None:
+    programs(scontrol="echo 'MaxArraySize            = 1000'")
+    settings = replace(place.settings, device=device)
+    sent = dispatch(queue, settings, queue.find(None), Plan("slurm", profile=Profile(gpus=gpus)))
+    assert sent is not None
+    worker = DelayedSubmission.load(place.runs / ".submitit" / sent.submission / "0.pkl").function
+    assert Settings.from_payload(vars(worker)["payload"]).device == expected
+
+
 def test_a_forged_node_is_not_excluded(queue: Store, place: Workplace, programs: Programs) -> None:
     """A line break in its name would add a command to the script."""
     programs(sinfo="echo n2")

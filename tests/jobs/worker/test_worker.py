@@ -102,7 +102,7 @@ def test_a_plug_in_may_raise_anything(
 @pytest.mark.parametrize(
     ("changes", "cause"),
     [
-        ({"device": "cuda"}, "device cuda: no GPU is available: use `--device auto` or `--device cpu`"),
+        ({"device": "cuda"}, "device cuda: torch sees no GPU: install torch for its driver, or use `--device cpu`"),
         ({"backend": "triton"}, "backend triton: its kernels run on CUDA, not on cpu: use `--backend auto`"),
     ],
     ids=str,
