@@ -42,7 +42,7 @@ PROFILES: dict[str, dict[str, Any]] = {
     "short_four": {**FOUR, "signal_delay": 25},
     # SLURM counts a worker twice while it starts a program.
     "few": {**COMMON, "partition": "few", "memory": 1.2},
-    "large": {**COMMON, "memory": 4000.0},
+    "single": {**COMMON, "partition": "single", "nodes": 2},
     "broken": {"setup": ["echo module: no such thing >&2", "exit 3"]},
 }
 

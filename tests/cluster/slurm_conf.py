@@ -67,4 +67,5 @@ def slurm_conf(cluster: Cluster, host: str) -> Iterator[str]:
     yield f"PartitionName=low {common} PriorityTier=1 PreemptMode=REQUEUE GraceTime=20"
     yield f"PartitionName=abrupt {common} PriorityTier=1 PreemptMode=REQUEUE GraceTime=0"
     yield f"PartitionName=high {common} PriorityTier=10 PreemptMode=OFF"
+    yield f"PartitionName=single {common.replace('ALL', cluster.names[0])} PriorityTier=1"
     yield f"PartitionName=few {common} PriorityTier=1 PreemptMode=REQUEUE QOS=few"

@@ -35,7 +35,7 @@ def test_a_job_that_ends_before_its_check_is_reported_with_its_log(clustered: Cl
 
 
 def test_a_job_that_no_node_can_run_is_reported_at_once(clustered: ClusterPlace) -> None:
-    done = clustered.call(*COMMAND, "large")
+    done = clustered.call(*COMMAND, "single")
     assert done.returncode == 1
     (finding,) = (finding for finding in json.loads(done.stdout) if finding["what"] == "job")
     assert "(PartitionConfig): no node has what the profile requests: change it" in finding["detail"]
