@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Iterable
+from mmap import PAGESIZE
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,6 +15,8 @@ TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
 """Parameters of mallopt (malloc.h of glibc)."""
 LARGEST_MMAP_THRESHOLD = 32 << 20
 """In bytes: glibc accepts no larger one, and maps each larger tensor by itself."""
+MAX_GROWTH = 8 * LARGEST_MMAP_THRESHOLD
+"""In bytes. A smaller limit would give back what the next batch needs, for a page fault per 4 KiB."""
 
 
 def keep_freed_memory() -> None:
@@ -26,6 +29,31 @@ def keep_freed_memory() -> None:
     if mallopt is not None:
         mallopt(TRIM_THRESHOLD, -1)
         mallopt(MMAP_THRESHOLD, LARGEST_MMAP_THRESHOLD)
+
+
+class FreedMemory:
+    """The freed memory that a process keeps, such as the worker of a loader, which repeats the same work.
+
+    With `keep_freed_memory` it may grow for long, as no later tensor fits between those that are still in use.
+    """
+
+    def __init__(self) -> None:
+        self.size = anonymous_bytes()
+
+    def limit(self) -> None:
+        """Give it back to the kernel if the process has grown by `MAX_GROWTH` since the last time."""
+        if anonymous_bytes() - self.size > MAX_GROWTH:
+            ctypes.CDLL(None).malloc_trim(0)
+            self.size = anonymous_bytes()
+
+
+def anonymous_bytes() -> int:
+    """Return the resident memory of this process without files and shared memory; 0 on other systems than glibc's."""
+    if sys.platform != "linux" or not hasattr(ctypes.CDLL(None), "malloc_trim"):
+        return 0
+    with open("/proc/self/statm", encoding="ascii") as file:
+        _, resident, shared = map(int, file.read().split()[:3])
+    return (resident - shared) * PAGESIZE
 
 
 class CheckpointedForward:

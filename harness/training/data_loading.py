@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 from torch.utils.data import DataLoader, Dataset, default_convert
 
 from dropbench.harness.errors import InputError
+from dropbench.harness.memory import FreedMemory
 from dropbench.harness.seeding import drawing_for
 from dropbench.harness.settings import Settings
 from dropbench.harness.trials.task import Split, Task, cut
@@ -199,13 +200,15 @@ class _BatchesOrErrors(Dataset[Any]):
     """Batches, or the InputError that making one raised: raised in a worker, it would become a long traceback."""
 
     def __init__(self, batches: Dataset[Any]) -> None:
-        self.batches = batches
+        self.batches, self.freed = batches, FreedMemory()
 
     def __getitem__(self, key: int) -> Any:
         try:
             return self.batches[key]
         except InputError as error:
             return error
+        finally:
+            self.freed.limit()
 
 
 def spare_cores(settings: Settings) -> int:
