@@ -171,8 +171,7 @@ def run_node_check(settings: Settings, profile: Profile, trials: Sequence[Trial]
         while (states := query_jobs([(name, None)])).alive(name):
             for execution in states.current.get(name, {}).values():
                 if execution.alive and re.search(NEVER_STARTS, execution.reason or ""):
-                    hint = "no node has what the profile requests: change it"
-                    raise InputError(f"SLURM holds the job ({execution.reason}): {hint}")
+                    raise InputError(f"SLURM never starts the job ({execution.reason}): change the profile")
             for note in set(states.notes()) - noted:
                 typer.echo(note, err=True)
                 noted.add(note)

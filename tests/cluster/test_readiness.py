@@ -38,5 +38,5 @@ def test_a_job_that_no_node_can_run_is_reported_at_once(clustered: ClusterPlace)
     done = clustered.call(*COMMAND, "single")
     assert done.returncode == 1
     (finding,) = (finding for finding in json.loads(done.stdout) if finding["what"] == "job")
-    assert "(PartitionConfig): no node has what the profile requests: change it" in finding["detail"]
+    assert "SLURM never starts the job (PartitionConfig): change the profile" in finding["detail"]
     wait(lambda: not clustered.cluster.run("squeue", "--noheader"), "an empty queue")
