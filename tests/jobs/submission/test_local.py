@@ -67,7 +67,8 @@ def test_workers_are_started_again_after_a_kill(place: Workplace, monkeypatch: p
         environment = Path(f"/proc/{server}/environ").read_text(encoding="utf-8").split("\0")
         assert {"OMP_NUM_THREADS=4", "MKL_NUM_THREADS=7"} <= set(environment), "the user's takes precedence"
         os.kill(server, signal.SIGKILL)
-        wait(lambda: not place.processes(), "the end of the process")
+        # Its command line is gone before its socket closes: only once it is dead, sending to it fails.
+        os.waitid(os.P_PID, server, os.WEXITED | os.WNOWAIT)
         with slots.dispatch_lock(place.runs):
             (slot,) = slots.acquire(place.runs, "a", count=1, max_workers=1)
         workers.start(empty_worker(place.folder), slot, [])
