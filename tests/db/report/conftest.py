@@ -42,6 +42,10 @@ class Reader:
         pixels: int = self.page.evaluate("document.documentElement.scrollWidth - innerWidth")
         return pixels
 
+    def shows(self, selector: str, text: str) -> None:
+        """Wait until an element of the page, or of the page that a link leads to, contains a text."""
+        self.page.locator(selector, has_text=text).wait_for()
+
     def until(self, condition: str, seconds: float = PATIENCE) -> None:
         """Wait for a condition; Playwright's own method evaluates text in the page, which its policy forbids."""
         end = time.monotonic() + seconds

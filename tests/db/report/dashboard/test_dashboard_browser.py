@@ -18,25 +18,21 @@ if TYPE_CHECKING:
 PHONE = {"width": 390, "height": 844}
 
 
-def contains(region: str, text: str) -> str:
-    return f"document.querySelector('[data-region={region}]').innerText.includes('{text}')"
-
-
 def test_a_running_trial_is_followed(read: Read, port: int, running: RunDirectory) -> None:
     running.write_attempt(1, attempt("running", number=1))
     with running.lock() as mine:
         assert mine
         running.append_event("train", step=20, steps=80, loss=1.5, lr=0.1)
         reader = read(f"http://127.0.0.1:{port}/", viewport=PHONE)
-        reader.until(contains("working", "20 / 80"))
+        reader.shows("[data-region=working]", "20 / 80")
         running.append_event("train", step=60, steps=80, loss=1.25, lr=0.1)
-        reader.until(contains("working", "60 / 80"))
+        reader.shows("[data-region=working]", "60 / 80")
         assert reader.overflow() <= 0
         reader.page.get_by_role("link", name=running.id).first.click()
-        reader.until(contains("trial", "step 60 of 80"))
+        reader.shows("[data-region=trial]", "step 60 of 80")
         reader.draw_charts()
         running.append_event("train", step=80, steps=80, loss=1.0, lr=0.1)
-        reader.until(contains("trial", "step 80 of 80"))
+        reader.shows("[data-region=trial]", "step 80 of 80")
         reader.draw_charts()
         assert reader.overflow() <= 0
     assert {url.split("/")[2] for url in reader.requests} == {f"127.0.0.1:{port}"}
@@ -53,7 +49,7 @@ def test_an_update_keeps_what_the_reader_has_opened_and_sorted(read: Read, port:
     assert cell.evaluate("(details) => details.open")
     waiting = tables.resolve(tables.suite())[5].trials[0]
     store.record([done(waiting, 99.5)])
-    reader.until(contains("table", "99.50"))
+    reader.shows("[data-region=table]", "99.50")
     assert reader.first_column() == [rows[1], rows[0], rows[2]]
     assert cell.evaluate("(details) => details.open")
     reader.draw_charts()
@@ -71,7 +67,7 @@ def test_trials_are_compared_while_others_run(read: Read, port: int, store: Stor
     reader.page.get_by_label("Filter").fill("dropkey 0.5")
     waiting = tables.resolve(tables.suite())[5].trials[0]
     store.record([done(waiting, 99.5)])
-    reader.until(contains("table", "99.50"))
+    reader.shows("[data-region=table]", "99.50")
     reader.draw_charts()
     assert second.input_value() == chosen.id
     assert box.locator(".mark-line path[stroke='var(--c2)']").count() == 2

@@ -238,7 +238,7 @@ def test_the_nearest_point_of_a_line_shows_its_values(read: Read, analyzed: str)
         assert re.match(row + r"dev accuracy\t\d+\n", tooltip.inner_text())
     forest = reader.page.locator("section[aria-labelledby=delta] figure .plot").first
     forest.hover(position={"x": 300, "y": 20})
-    reader.until("document.getElementById('vg-tooltip-element').innerText.includes('+2.00 [−0.48, +4.48]')")
+    reader.shows("#vg-tooltip-element", "+2.00 [−0.48, +4.48]")
 
 
 def test_the_page_can_be_read_without_scripts(read: Read, analyzed: str) -> None:
