@@ -97,7 +97,8 @@ def list_executions(job_ids: Iterable[str]) -> dict[str, list[Execution]]:
         id, _, step = id.partition(".")
         state = state.partition(" ")[0].rstrip("+")  # CANCELLED by 1000
         if not step:
-            executions.setdefault(id, []).append(Execution(state, nodes, _utc(started_at), exit_code))
+            for element in _elements(id):
+                executions.setdefault(element, []).append(Execution(state, nodes, _utc(started_at), exit_code))
         elif id in executions:
             last = executions[id][-1]
             peak = max((value for value in (last.max_rss, _bytes(max_rss)) if value is not None), default=None)
@@ -154,6 +155,15 @@ def _table(output: str, columns: int) -> list[list[str]]:
     if bad := next((line for line in lines if len(line) != columns), None):
         raise SlurmCommandError(f"expected {columns} columns, got '{'|'.join(bad)}'")
     return lines
+
+
+def _elements(id: str) -> list[str]:
+    """Return the ids of an array's elements from ``12_[0,2-4%2]``, the id of those that never started."""
+    array, bracket, elements = id.rstrip("]").partition("_[")
+    if not bracket:
+        return [id]
+    ranges = (part.partition("-") for part in elements.partition("%")[0].split(","))
+    return [f"{array}_{number}" for first, _, last in ranges for number in range(int(first), int(last or first) + 1)]
 
 
 def _utc(time: str) -> str | None:

@@ -211,7 +211,8 @@ def _start_slurm(
             job_id = str(submitted[0].job_id).partition("_")[0]
         except BaseException as error:
             jobs = query_jobs([(name, None)])
-            if jobs.answered and not jobs.alive(name):
+            gone = not jobs.alive(name)  # squeue lists arrays that sbatch refuses, too, as FAILED
+            if gone:
                 revoke(folder)
                 store.set_states(dict.fromkeys(claimed, ("queued", None)), only_from={"submitted"})
                 store.end_submission(submission.id)
@@ -220,7 +221,7 @@ def _start_slurm(
             if not jobs.answered:
                 unknown = f"{error}; {len(packs)} jobs '{name}' may have been submitted"
                 raise InputError(f"{unknown}: run `dropbench status` when SLURM answers again") from None
-            if name not in jobs.job_ids:
+            if gone:
                 raise client.SubmissionRefusedError(f"sbatch refuses: {error}") from None
             job_id = jobs.job_ids[name]
         store.submitted(submission.id, job_id)

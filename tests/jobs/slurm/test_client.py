@@ -18,6 +18,7 @@ def test_executions_of_requeued_jobs_and_of_arrays(programs: Programs) -> None:
 7_0.batch|CANCELLED|node1|2026-01-31T12:00:00||1.5M
 7_0|RUNNING|node2|2026-01-31T12:01:00|0:0|
 7_1|CANCELLED by 1000|None assigned|Unknown|0:0|
+7_[2,4-5%2]|FAILED|None assigned|2026-01-31T12:00:00|1:0|
 8|FAILED|node1|2026-01-31T12:00:00|0:9|
 8.batch|FAILED|node1|2026-01-31T12:00:00|0:9|2K
 8.0|OUT_OF_MEMORY|node1|2026-01-31T12:00:00|0:125|3G
@@ -28,6 +29,7 @@ def test_executions_of_requeued_jobs_and_of_arrays(programs: Programs) -> None:
     assert first == Execution("NODE_FAIL", "node1", "2026-01-31T12:00:00+00:00", "0:0", ("CANCELLED",), 1572864)
     assert second.alive
     assert executions["7_1"] == [Execution("CANCELLED", "None assigned", None, "0:0")]
+    assert {id for id, runs in executions.items() if runs[0].exit_code == "1:0"} == {"7_2", "7_4", "7_5"}
     assert exit_cause(executions["8"][0]) == ("out_of_memory", "killed: out of memory (peak 3,072 MiB) on node1")
 
     states = JobStates(current={"a": {0: second}}, history=executions, lag_budget_s=0.0)
