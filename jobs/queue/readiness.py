@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import shutil
 from collections.abc import Iterator, Sequence
@@ -9,25 +10,25 @@ from collections.abc import Iterator, Sequence
 from dropbench.db.queries.rates import Shape, shape_of
 from dropbench.db.store.store import open_store
 from dropbench.harness.checking.findings import Finding
-from dropbench.harness.errors import InputError, count_of
+from dropbench.harness.errors import InputError, UnsuitableError, count_of
 from dropbench.harness.settings import Settings
 from dropbench.harness.suites.cell import SuiteOptions
 from dropbench.harness.suites.suite import Suite, load_suite
 from dropbench.harness.training.checkpoint import KEEP
 from dropbench.harness.trials.trial import Trial
+from dropbench.jobs.queue.operations import check_trial
 from dropbench.jobs.queue.request import request_suite
 from dropbench.jobs.slurm import client
 from dropbench.jobs.slurm.profile import Profile, load_profile
 from dropbench.jobs.submission.cost import PROBE, Speed, known_speeds
 from dropbench.jobs.submission.node_check import Report, run_node_check
 from dropbench.tasks.data.locate import locate
-from dropbench.tasks.weights import require_fitting_weights
 
 GIB = 2**30
 
 
 def check_readiness(profile_name: str, suite: str, preset: str) -> list[Finding]:
-    """Check whether jobs of a profile can train a suite; wait for a small job of it.
+    """Check whether jobs of a profile can train a suite; wait for a small job of it, also if data are missing.
 
     Raises:
         InputError: there is no such profile, suite or preset.
@@ -35,20 +36,21 @@ def check_readiness(profile_name: str, suite: str, preset: str) -> list[Finding]
     settings = Settings.from_environment()
     profile, known_suite = load_profile(profile_name), load_suite(suite)
     findings = [*_check_profile(profile), _check_accounting()]
+    trials: list[Trial] = []
     try:
-        requested = request_suite(known_suite, SuiteOptions(preset=preset), settings)
+        trials += request_suite(known_suite, SuiteOptions(preset=preset), settings).trials.values()
     except InputError as error:
-        return [*findings, *(_missing_data(known_suite, preset, settings) or [_missing("data here", error)])]
+        findings += _missing_data(known_suite, preset, settings) or [_missing("data here", error)]
+    else:
+        findings += [Finding("data here", "ok", f"of {suite}, {preset}"), _check_trials(trials, settings)]
     kinds: dict[Shape, list[Trial]] = {}
-    for trial in requested.trials.values():
+    for trial in trials:
         kinds.setdefault(shape_of(trial.config()), []).append(trial)
-    findings.append(Finding("data here", "ok", f"{count_of(len(requested.trials), 'trial')} of {suite}, {preset}"))
-    findings += _check_weights([*requested.trials.values()], settings)
     with open_store(settings.database) as store:
         speeds = known_speeds(store, profile) if profile.gpus else {}
-    findings += [_check_time(shape, len(trials), speeds.get(shape), profile) for shape, trials in kinds.items()]
+    findings += [_check_time(shape, len(alike), speeds.get(shape), profile) for shape, alike in kinds.items()]
     try:
-        reports = run_node_check(settings, profile, [trials[0] for trials in kinds.values()])
+        reports = run_node_check(settings, profile, [first for first, *_ in kinds.values()])
     except InputError as error:
         return [*findings, _missing("job", error)]
     return [*findings, *_check_nodes(reports, profile, settings), *_check_kinds(reports, kinds, speeds, settings)]
@@ -87,15 +89,17 @@ def _check_accounting() -> Finding:
     return Finding("sacct", "ok", "answers")
 
 
-def _check_weights(trials: Sequence[Trial], settings: Settings) -> Iterator[Finding]:
+def _check_trials(trials: Sequence[Trial], settings: Settings) -> Finding:
+    """Check the trials as they are when a suite is enqueued, which skips unsuitable ones."""
     paths = sorted({trial.weights.path for trial in trials if trial.weights is not None})
     try:
-        for trial in trials:
-            require_fitting_weights(trial, settings)
+        for trial in {trial.config_id: trial for trial in trials}.values():
+            with contextlib.suppress(UnsuitableError):
+                check_trial(trial, settings)
     except InputError as error:
-        yield _missing("weights", error)
-    else:
-        yield Finding("weights", "ok", f"fit: {', '.join(paths)}" if paths else "random: no file is needed")
+        return _missing("trials", error)
+    weights = f"their weights fit: {', '.join(paths)}" if paths else "random weights, which need no file"
+    return Finding("trials", "ok", f"{count_of(len(trials), 'trial')}, {weights}")
 
 
 def _check_time(shape: Shape, trials: int, speed: Speed | None, profile: Profile) -> Finding:

@@ -10,6 +10,8 @@ import pytest
 from dropbench.db.store.store import Store
 from dropbench.harness.checking.findings import Finding
 from dropbench.harness.errors import InputError
+from dropbench.harness.trials.task import TASKS
+from dropbench.harness.trials.trial import Trial
 from dropbench.jobs.queue import readiness
 from dropbench.jobs.queue.readiness import check_readiness
 from tests.db.records import attempt, make_directory
@@ -110,3 +112,24 @@ def test_a_job_that_does_not_report_ends_the_list(check: Any, monkeypatch: pytes
     monkeypatch.setattr(readiness, "run_node_check", refuse)
     *_, last = check_readiness("eight", "tiny.yaml", "mini")
     assert last == Finding("job", "missing", "sbatch refuses: no such partition")
+
+
+def test_what_enqueue_refuses_is_missing(check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(trial: Trial) -> None:
+        raise InputError("a frozen backbone learns nothing")
+
+    monkeypatch.setattr(TASKS.get("tiny"), "check", refuse)
+    trials = check()["trials"]
+    assert trials.state == "missing"
+    assert "a frozen backbone learns nothing" in trials.detail
+
+
+def test_nodes_are_checked_without_data(check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*rest: object) -> None:
+        raise InputError("tiny: no such folder")
+
+    monkeypatch.setattr(readiness, "request_suite", refuse)
+    found = check()
+    assert found["data here"].state == "missing"
+    assert found["communication"].state == "ok"
+    assert "trials" not in found
