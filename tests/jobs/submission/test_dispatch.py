@@ -145,11 +145,9 @@ def test_a_path_that_adds_a_line_to_the_script(queue: Store, place: Workplace, p
 
 
 @pytest.mark.parametrize("listed", [False, True])
-def test_a_refusal_leaves_the_queue_unchanged(
-    queue: Store, place: Workplace, programs: Programs, listed: bool
-) -> None:
-    """Where all nodes are drained, squeue lists an array that sbatch refuses, as FAILED."""
-    record = f"n=$(/bin/grep -h -o 'dropbench-[0-9a-f]*' \"$2\"); echo \"72|0|FAILED||||$n\" > {place.folder}/listed"
+def test_a_refusal_leaves_the_queue_unchanged(queue: Store, place: Workplace, programs: Programs, listed: bool) -> None:
+    # Where all nodes are drained, squeue lists an array that sbatch refuses, as FAILED.
+    record = f'n=$(/bin/grep -h -o \'dropbench-[0-9a-f]*\' "$2"); echo "72|0|FAILED||||$n" > {place.folder}/listed'
     programs(
         sbatch=f"{record if listed else ':'}; echo 'sbatch: error: invalid partition' >&2; exit 1",
         squeue=f"/bin/cat {place.folder}/listed" if listed else "",
