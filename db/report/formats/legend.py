@@ -125,12 +125,12 @@ def _noises(view: View) -> list[Noise]:
 
 
 def _floor_lines(view: View) -> list[str]:
-    """Return one line on the floors of each data set and metric, best predictor first; a dash if there is none."""
+    """Return one line on the floors of each data set and metric, best predictor first, or that there is none."""
     metrics = {(result.cell.request.data, result.metric.name): result.metric for result in view.cells.values()}
     lines = []
     for key, values in view.floors.items():
         metric = metrics[key]
         order = sorted(values.items(), key=lambda item: item[1], reverse=metric.higher_is_better is not False)
         texts = (f"{format_metric(value, metric)} {name}" for name, value in order)
-        lines.append(f"floor: {key[0]}, test {metric.name}: {', '.join(texts) or '–'}")
+        lines.append(f"floor: {key[0]}, test {metric.name}: {', '.join(texts) or 'none for this task and metric'}")
     return lines
