@@ -6,7 +6,8 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from textwrap import shorten
 
 from sqlalchemy import Text, cast, select
 
@@ -29,6 +30,9 @@ from dropbench.jobs.queue.train_progress import TrainProgress, train_progress
 MAX_CHECKED = 1000
 """Results that `dropbench status` compares with their run directories; `dropbench db rebuild` reads all."""
 
+MAX_REASONS = 5
+"""Reasons of failed trials that are listed."""
+
 
 @dataclass(frozen=True)
 class Status:
@@ -41,6 +45,7 @@ class Status:
         ahead: number of trials whose run directory is newer than the database.
         reasons: why the last attempts of queued trials ended.
         skipped: why the skipped trials are skipped.
+        failed: why the failed trials failed, by id.
         notes: lines on jobs that wait in SLURM for more than their turn, and on a missing sacct.
         searches: a line per table whose searches have candidates to come.
         damaged: an error line per damaged run directory.
@@ -52,6 +57,7 @@ class Status:
     ahead: int
     reasons: Sequence[str | None] = ()
     skipped: Sequence[str | None] = ()
+    failed: Mapping[str, str | None] = field(default_factory=dict)
     notes: Sequence[str] = ()
     searches: Sequence[str] = ()
     damaged: Sequence[str] = ()
@@ -69,8 +75,10 @@ def read_status(store: Store, settings: Settings) -> Status:
     skipped = store.states(store.find("skipped")) if status.counts["skipped"] else {}
     reasons += [row.reason for row in queued.values()]
     texts = [row.reason for row in skipped.values()]
-    open_searches = describe_open(store)
-    return replace(status, reasons=reasons, skipped=texts, searches=open_searches, damaged=_damaged(store, settings))
+    failed = {id: row.reason for id, row in store.states(store.find("failed")).items()}
+    failed |= {id: trial.observed.reason for id, trial in active.items() if trial.observed.state == "failed"}
+    status = replace(status, reasons=reasons, skipped=texts, failed=failed, searches=describe_open(store))
+    return replace(status, damaged=_damaged(store, settings))
 
 
 def _damaged(store: Store, settings: Settings) -> list[str]:
@@ -105,7 +113,7 @@ def render(status: Status) -> str:
     inspected = count_of(status.inspected, "run directory", "run directories")
     lines = [f"{state:<10} {status.counts[state]:>7}" for state in TRIAL_STATES]
     lines.append(f"As of {status.as_of}: {inspected} of active trials inspected.")
-    explained = [*explain_waiting(status.reasons), *explain_skipped(status.skipped)]
+    explained = [*explain_waiting(status.reasons), *explain_skipped(status.skipped), *explain_failed(status.failed)]
     return "\n".join([*lines, *status.notes, *explained, *status.searches])
 
 
@@ -125,6 +133,20 @@ def explain_skipped(reasons: Iterable[str | None]) -> list[str]:
     """Return a line per reason for which trials are skipped."""
     causes = Counter(filter(None, reasons))
     return [f"{count_of(count, 'trial')} skipped: {cause}." for cause, count in causes.items()]
+
+
+def explain_failed(reasons: Mapping[str, str | None]) -> list[str]:
+    """Return a line per reason for which trials failed, most frequent first, with one of them."""
+    causes: dict[str, list[str]] = {}
+    for id, reason in reasons.items():
+        causes.setdefault(reason or "for a reason that is not known", []).append(id)
+    order = sorted(causes.items(), key=lambda item: -len(item[1]))
+    lines = [
+        f"{count_of(len(ids), 'trial')} failed: {shorten(cause, 200, placeholder=' …')} (`dropbench logs {ids[0]}`)"
+        for cause, ids in order[:MAX_REASONS]
+    ]
+    rest = sum(len(ids) for _, ids in order[MAX_REASONS:])
+    return lines + [f"{count_of(rest, 'trial')} failed for other reasons."] * (rest > 0)
 
 
 def print_usage(store: Store, by: str, *, as_json: bool) -> None:

@@ -12,7 +12,7 @@ from dropbench.harness.runs.run_directory import CANCELLED, RunDirectory
 from dropbench.harness.trials.trial import Trial
 from dropbench.jobs.queue.operations import cancel, enqueue, requeue_exhausted, retry
 from dropbench.jobs.queue.reconcile import collect, determine_state, import_results
-from dropbench.jobs.queue.status import read_status
+from dropbench.jobs.queue.status import explain_failed, read_status
 from dropbench.jobs.slurm.job_states import JobStates
 from dropbench.jobs.submission.submission import Submission
 from dropbench.jobs.worker import slots
@@ -240,3 +240,13 @@ def test_curves_of_running_trials_are_imported_by_a_thorough_collect_only(
         assert points() == 0
         collect(store, place.settings, thorough=True)
         assert points() == 2
+
+
+def test_status_names_the_reasons_of_failed_trials_most_frequent_first() -> None:
+    reasons = {"1": "ValueError: one", "2": "a " * 300, "3": "a " * 300, **{f"x{n}": f"other {n}" for n in range(6)}}
+    first, second, *_, last = explain_failed(reasons)
+    assert first.startswith("2 trials failed: a a a")
+    assert first.endswith(" … (`dropbench logs 2`)")
+    assert len(first) < 260
+    assert second == "1 trial failed: ValueError: one (`dropbench logs 1`)"
+    assert last == "3 trials failed for other reasons."
