@@ -14,7 +14,7 @@ from dropbench.harness.errors import count_of
 from dropbench.jobs.slurm.profile import Profile
 
 TOTAL = "all"
-PROBE = "`dropbench submit SUITE --preset PRESET --executor slurm --profile NAME --probe` measures it"
+PROBE = "the submission with `--probe` measures it"
 
 
 class Speed(NamedTuple):

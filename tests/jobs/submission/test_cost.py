@@ -54,8 +54,7 @@ def test_the_cost_is_that_of_the_remaining_steps(recorded: Store, tmp_path: Path
         "a: about 40.0 GPU-hours for 1 trial, unknown for 1 trial",
         "b: about 70.0 GPU-hours for 2 trials",
         "all: about 70.0 GPU-hours for 2 trials, unknown for 1 trial",
-        "no speed of text-transformer on mr is recorded on these GPUs: "
-        "`dropbench submit SUITE --preset PRESET --executor slurm --profile NAME --probe` measures it",
+        "no speed of text-transformer on mr is recorded on these GPUs: the submission with `--probe` measures it",
     ]
     assert found.to_json()["all"] == {"gpu_hours": 70.0, "trials": 2, "unknown": 1}
     assert trials_to_probe(recorded, ids, EIGHT) == [other.id]
