@@ -17,7 +17,8 @@ from dropbench.harness.cli.completion import (
 )
 from dropbench.harness.cli.examples import examples
 from dropbench.harness.errors import InputError
-from dropbench.jobs.cli.options import complete_profile
+from dropbench.jobs.cli.options import complete_profile, with_folders
+from dropbench.tasks.completion import complete_data
 
 if TYPE_CHECKING:
     from dropbench.harness.registry import Registry
@@ -181,6 +182,14 @@ def doctor(
         str,
         typer.Option(help="The preset of the suite.", autocompletion=complete_preset),
     ] = "paper",
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME[=PATH]",
+            help="Only these data sets of the suite; PATH: folder of this data set.",
+            autocompletion=complete_data,
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Report what works on this machine and what is missing, in a model, or before a suite is submitted."""
@@ -192,11 +201,16 @@ def doctor(
             "--profile and --suite: expected both: they check whether the profile's jobs can train the suite"
         )
     if profile is not None and suite is not None:
+        from dropbench.harness.settings import Settings
+        from dropbench.harness.suites.cell import SuiteOptions
         from dropbench.jobs.queue.readiness import check_readiness
 
         if model is not None:
             raise InputError("--model: expected no --profile")
-        findings = check_readiness(profile, suite, preset)
+        settings, names = with_folders(Settings.from_environment(), data)
+        findings = check_readiness(profile, suite, SuiteOptions(preset=preset, data=tuple(names)), settings)
+    elif data:
+        raise InputError(f"--data {data[0]}: it is for a suite: add `--profile NAME --suite SUITE`")
     elif model is not None:
         findings = check_model(model, regularizer or DEFAULT_REGULARIZER)
     elif regularizer is not None:

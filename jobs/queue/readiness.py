@@ -27,22 +27,21 @@ from dropbench.tasks.data.locate import locate
 GIB = 2**30
 
 
-def check_readiness(profile_name: str, suite: str, preset: str) -> list[Finding]:
+def check_readiness(profile_name: str, suite: str, options: SuiteOptions, settings: Settings) -> list[Finding]:
     """Check whether jobs of a profile can train a suite; wait for a small job of it, also if data are missing.
 
     Raises:
-        InputError: there is no such profile, suite or preset.
+        InputError: there is no such profile, suite or preset, or data set of the suite.
     """
-    settings = Settings.from_environment()
     profile, known_suite = load_profile(profile_name), load_suite(suite)
     findings = [*_check_profile(profile), _check_accounting()]
     trials: list[Trial] = []
     try:
-        trials += request_suite(known_suite, SuiteOptions(preset=preset), settings).trials.values()
+        trials += request_suite(known_suite, options, settings).trials.values()
     except InputError as error:
-        findings += _missing_data(known_suite, preset, settings) or [_missing("data here", error)]
+        findings += _missing_data(known_suite, options, settings) or [_missing("data here", error)]
     else:
-        findings += [Finding("data here", "ok", f"of {suite}, {preset}"), _check_trials(trials, settings)]
+        findings += [Finding("data here", "ok", f"of {suite}, {options.preset}"), _check_trials(trials, settings)]
     kinds: dict[Shape, list[Trial]] = {}
     for trial in trials:
         kinds.setdefault(shape_of(trial.config()), []).append(trial)
@@ -66,10 +65,10 @@ def _check_profile(profile: Profile) -> Iterator[Finding]:
         yield Finding("profile", "ok", f"{request}, {cores} per process, {profile.time} minutes")
 
 
-def _missing_data(suite: Suite, preset: str, settings: Settings) -> list[Finding]:
+def _missing_data(suite: Suite, options: SuiteOptions, settings: Settings) -> list[Finding]:
     """Return a finding for each data set of a suite that is not here."""
     findings = []
-    for name in dict.fromkeys(cell.request.data for cell in suite.cells(SuiteOptions(preset=preset))):
+    for name in dict.fromkeys(cell.request.data for cell in suite.cells(options)):
         try:
             locate(name, settings.data, settings.folders)
         except InputError as error:

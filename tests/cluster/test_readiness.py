@@ -18,12 +18,12 @@ def test_two_nodes_that_communicate(clustered: ClusterPlace) -> None:
     findings = {finding["what"]: finding for finding in json.loads(done.stdout)}
     assert done.returncode == 0, done.stderr
     assert {what: finding["state"] for what, finding in findings.items()} == {
-        "profile": "ok", "sacct": "ok", "data here": "ok", "weights": "ok", "time of tiny on tiny": "unchecked",
+        "profile": "ok", "sacct": "ok", "data here": "ok", "trials": "ok", "time of tiny on tiny": "unchecked",
         "GPUs": "ok", "communication": "ok", "data of tiny on tiny": "unchecked", "disk": "ok",
     }  # fmt: skip
     assert findings["communication"]["detail"].startswith("gloo over 2 processes: ")
     assert findings["GPUs"]["detail"].startswith("0 per node on node1, node2")
-    assert findings["data here"]["detail"] == "4 trials of tiny.yaml, mini"
+    assert findings["trials"]["detail"] == "4 trials, random weights, which need no file"
     assert not list((clustered.runs / ".submitit").glob("dropbench-doctor-*"))
 
 

@@ -10,6 +10,8 @@ import pytest
 from dropbench.db.store.store import Store
 from dropbench.harness.checking.findings import Finding
 from dropbench.harness.errors import InputError
+from dropbench.harness.settings import Settings
+from dropbench.harness.suites.cell import SuiteOptions
 from dropbench.harness.trials.task import TASKS
 from dropbench.harness.trials.trial import Trial
 from dropbench.jobs.queue import readiness
@@ -25,6 +27,10 @@ REPORT = {
 EIGHT = "[profiles.eight]\ngpus = 8\ntasks = 8\ncpus = 8\ntime = 600\n"
 
 
+def check_tiny(**options: Any) -> list[Finding]:
+    return check_readiness("eight", "tiny.yaml", SuiteOptions(preset="mini", **options), Settings.from_environment())
+
+
 @pytest.fixture
 def check(place: Workplace, programs: Programs, tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a function that checks a profile, whose job reports what is given on each of its eight processes."""
@@ -38,7 +44,7 @@ def check(place: Workplace, programs: Programs, tiny: Tiny, monkeypatch: pytest.
         Path("dropbench.toml").write_text(toml)
         reports = [{**REPORT, "node": f"n{rank % 2}", **changes} for rank in range(8)]
         monkeypatch.setattr(readiness, "run_node_check", lambda *rest: reports)
-        return {finding.what: finding for finding in check_readiness("eight", "tiny.yaml", "mini")}
+        return {finding.what: finding for finding in check_tiny()}
 
     return findings
 
@@ -93,7 +99,13 @@ def test_without_a_recorded_speed_the_time_is_unchecked(check: Any) -> None:
     found = check()
     for what in ("time of tiny on tiny", "data of tiny on tiny"):
         assert found[what].state == "unchecked"
-        assert "--probe` measures" in found[what].detail
+        assert "the submission with `--probe` measures it" in found[what].detail
+
+
+def test_only_some_data_are_checked(check: Any) -> None:
+    check()
+    with pytest.raises(InputError, match="nothing"):
+        check_tiny(data=("nothing",))
 
 
 def test_gpus_without_a_process_are_reported(check: Any) -> None:
@@ -110,7 +122,7 @@ def test_a_job_that_does_not_report_ends_the_list(check: Any, monkeypatch: pytes
 
     check()
     monkeypatch.setattr(readiness, "run_node_check", refuse)
-    *_, last = check_readiness("eight", "tiny.yaml", "mini")
+    *_, last = check_tiny()
     assert last == Finding("job", "missing", "sbatch refuses: no such partition")
 
 
