@@ -33,7 +33,7 @@ def locate_maps(source: Source) -> Path:
     if not folder.is_dir():
         raise InputError(
             f"token_labels=maps: no folder {folder}: expected <class>/<image>.pt in it for each training image, "
-            f"from {HOME}; for VOLO, `--set token_labels=image` needs no files"
+            f"from {HOME}; for VOLO alone, `--model NAME --set token_labels=image` needs none"
         )
     return folder
 
