@@ -7,41 +7,38 @@ import contextlib
 import json
 import platform
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
+from pkgutil import resolve_name
 
-from benchmarks.attention import attention
-from benchmarks.cluster.simulation import cluster
-from benchmarks.database.queue import queue
-from benchmarks.database.tables import tables
-from benchmarks.gpu import attention as gpu
-from benchmarks.gpu import instructions
+import torch
+
 from benchmarks.measure import Measurement
-from benchmarks.quickstart import quickstart
-from benchmarks.training.engine import engine
-from benchmarks.training.images import images
-from benchmarks.training.memory import memory
-from benchmarks.training.peers import peers
-from benchmarks.training.steps import steps
-from dropbench.harness.training.environment import commit, processor
+from dropbench.harness.training.environment import commit, installed_version, processor
 
-BENCHMARKS: dict[str, Callable[[], list[Measurement]]] = {
-    "quickstart": quickstart,
-    "attention": attention,
-    "gpu-attention": gpu.gpu_attention,
-    "gpu-instructions": instructions.gpu_instructions,
-    "steps": steps,
-    "memory": memory,
-    "engine": engine,
-    "peers": peers,
-    "images": images,
-    "queue": queue,
-    "tables": tables,
-    "cluster": cluster,
+BENCHMARKS = {
+    "quickstart": "benchmarks.quickstart:quickstart",
+    "attention": "benchmarks.attention:attention",
+    "gpu-steps": "benchmarks.gpu.steps:gpu_steps",
+    "gpu-attention": "benchmarks.gpu.attention:gpu_attention",
+    "gpu-trials": "benchmarks.gpu.trials:gpu_trials",
+    "gpu-epoch": "benchmarks.gpu.steps:gpu_epoch",
+    "gpu-instructions": "benchmarks.gpu.instructions:gpu_instructions",
+    "steps": "benchmarks.training.steps:steps",
+    "memory": "benchmarks.training.memory:memory",
+    "engine": "benchmarks.training.engine:engine",
+    "peers": "benchmarks.training.peers:peers",
+    "images": "benchmarks.training.images:images",
+    "queue": "benchmarks.database.queue:queue",
+    "tables": "benchmarks.database.tables:tables",
+    "cluster": "benchmarks.cluster.simulation:cluster",
 }
-NOTES = {"gpu-attention": gpu.NOTE, "gpu-instructions": instructions.NOTE}
+"""Name → module and function. Those for a GPU run where fairseq and mmdet are not installed."""
+ON_GPU = "gpu-steps", "gpu-attention", "gpu-trials", "gpu-epoch"
+"""Those that need a GPU, the most telling first."""
+NOTES = {"gpu-attention": "benchmarks.gpu.attention:NOTE", "gpu-instructions": "benchmarks.gpu.instructions:NOTE"}
 HEAD = """# Benchmarks
 
 `python -m benchmarks [NAME…] --write` runs benchmarks and rewrites their sections. Times are medians of interleaved
@@ -56,19 +53,25 @@ RESULTS = Path(__file__).parent / "RESULTS.md"
 def main() -> None:
     """Run the named benchmarks, or all of them."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}; default: all")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}, gpu; default: all")
     parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
-    parser.add_argument("--write", action="store_true", help=f"write their sections of {RESULTS.name}")
+    parser.add_argument("--write", action="store_true", help=f"write their sections of {RESULTS.name}, each at its end")
+    parser.add_argument("--resume", action="store_true", help="leave out what was written at this commit")
     arguments = parser.parse_args()
-    if unknown := [name for name in arguments.names if name not in BENCHMARKS]:
-        parser.error(f"unknown benchmark {unknown[0]}: expected one of {', '.join(BENCHMARKS)}")
-    with contextlib.redirect_stdout(sys.stderr):  # what tasks print about their data
-        measured = {name: BENCHMARKS[name]() for name in arguments.names or BENCHMARKS}
-    sections = {name: section(name, rows) for name, rows in measured.items()}
-    if arguments.write:
-        before = RESULTS.read_text(encoding="utf-8") if RESULTS.exists() else ""
-        RESULTS.write_text(page({**read_sections(before), **sections}), encoding="utf-8")
-    all_rows = [asdict(row) for rows in measured.values() for row in rows]
+    if unknown := [name for name in arguments.names if name not in (*BENCHMARKS, "gpu")]:
+        parser.error(f"unknown benchmark {unknown[0]}: expected one of {', '.join(BENCHMARKS)}, gpu")
+    names = [name for given in arguments.names or BENCHMARKS for name in (ON_GPU if given == "gpu" else [given])]
+    written = read_sections(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+    all_rows, sections = [], {}
+    for name in names:
+        if arguments.resume and f", at {commit()}." in written.get(name, ""):
+            continue
+        with contextlib.redirect_stdout(sys.stderr):  # what tasks print about their data
+            rows: list[Measurement] = resolve_name(BENCHMARKS[name])()
+        all_rows += [asdict(row) for row in rows]
+        sections[name] = section(name, rows)
+        if arguments.write:
+            RESULTS.write_text(page({**written, **sections}), encoding="utf-8")
     print(json.dumps(all_rows, indent=1) if arguments.json else page(sections))
 
 
@@ -77,7 +80,8 @@ def section(name: str, rows: list[Measurement]) -> str:
     lines = [
         f"## {name}",
         "",
-        f"{processor()}, Python {platform.python_version()}, {datetime.now(UTC):%Y-%m-%d}, at {commit()}.",
+        f"{gpu_machine() if name in ON_GPU else processor()}, Python {platform.python_version()}, "
+        f"{datetime.now(UTC):%Y-%m-%d}, at {commit()}.",
         "",
         "| what | against | ratio | limit | ours | peer |",
         "| --- | --- | --- | --- | --- | --- |",
@@ -87,8 +91,15 @@ def section(name: str, rows: list[Measurement]) -> str:
         sides = f"{row.ours} {row.unit} | {row.peer} {row.unit}"
         lines.append(f"| {row.name} | {row.against} | {row.ratio:.2f} | {limit} | {sides} |")
     if name in NOTES:
-        lines += ["", NOTES[name]]
+        lines += ["", resolve_name(NOTES[name])]
     return "\n".join(lines)
+
+
+def gpu_machine() -> str:
+    """Return the names and versions that the time of a kernel depends on."""
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
+    versions = f"torch {torch.__version__} (CUDA {torch.version.cuda}), Triton {installed_version('triton')}"
+    return f"{gpu}, {processor()}, {versions}"
 
 
 def read_sections(text: str) -> dict[str, str]:

@@ -173,13 +173,13 @@ def stepper(shape: Shape, **options: Any) -> Callable[[Call], None]:
     return step
 
 
-def ours(name: str, grid: Grid | None = None, params: dict[str, object] | None = None) -> Call:
+def ours(name: str, grid: Grid | None = None, params: dict[str, object] | None = None, *, causal: bool = False) -> Call:
     """Return attention as models call it."""
     site = Site("benchmark", "encoder-self", 0, 1, 1)
     if grid is not None:
         site.grid, site.num_prefix_tokens = grid
     site.regularizer, site.ratio = build_regularizer(name, ratio=RATIO, **(params or {})), RATIO
-    return lambda q, k, v: attend(q, k, v, site, training=True)
+    return lambda q, k, v: attend(q, k, v, site, training=True, causal=causal)
 
 
 def peers() -> dict[str, Call]:

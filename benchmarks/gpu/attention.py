@@ -1,15 +1,14 @@
-"""Measure regularized attention on a GPU, forward and backward in bfloat16, against SDPA's kernels.
-
-``python -m benchmarks.gpu.attention`` prints the rows as JSON.
-"""
+"""Measure regularized attention on a GPU, forward and backward in bfloat16, against SDPA's kernels."""
 
 from __future__ import annotations
 
-import json
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from concurrent.futures import ProcessPoolExecutor
+from itertools import product
+from multiprocessing import get_context
 
 import torch
 from torch import Tensor
@@ -17,77 +16,106 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from benchmarks.attention import RATIO, VARIANTS, Call, ours, stepper
-from benchmarks.measure import Measurement, compare
+from benchmarks.measure import Measurement, compare, interleave, measurement
 from dropbench.harness.attention.backends import backend, used_backends
 
-LENGTHS = {1024: 32, 4096: 64, 16384: 128}
-"""Tokens → rows of their grid."""
-BATCH, HEADS, HEAD_DIM = 8, 16, 64
+GRIDS = {512: (16, 32), 1024: (32, 32), 2048: (32, 64), 4096: (64, 64), 8192: (64, 128), 16384: (128, 128)}
+"""Tokens → their grid."""
+BATCH, HEADS, HEAD_DIMS = 8, 16, (64, 128)
 LIMIT, MEMORY_LIMIT = 1.15, 1.05
 FLASH = "FlashAttention-2, nothing dropped"
+CHOICE = "SDPA by the kernel that torch chooses, nothing dropped"
 NOTE = """\
-Time on the GPU, from CUDA graphs, except "one call at a time", which includes the launches from Python and a wait
-after each step. FlashAttention-2 is the one in torch; torch itself chooses cuDNN for these shapes on an H100."""
+8 × 16 heads, bfloat16, forward and backward. Time on the GPU, from CUDA graphs, except "one call at a time", which
+includes the launches from Python and a wait after each step. FlashAttention-2 is the one in torch; torch itself chooses
+cuDNN for these shapes on an H100 and an H200."""
 
 
 def gpu_attention() -> list[Measurement]:
-    """Measure time on the GPU and peak memory; none without a GPU."""
+    """Measure time on the GPU and peak memory, the most usual lengths first; none without a GPU."""
     if not torch.cuda.is_available():
         print("gpu-attention: skipped: torch finds no GPU", file=sys.stderr)
         return []
+    cases = list(product(GRIDS, HEAD_DIMS, (False, True)))
+    compile_all(sorted({case[1:] for case in cases}))
     torch.manual_seed(0)
-    return [one for length, side in LENGTHS.items() for one in of_length(length, side)]
+    return [row for case in cases for row in of_shape(*case)] + one_at_a_time()
 
 
-def of_length(length: int, side: int) -> Iterator[Measurement]:
-    """Measure each regularizer whose mask is not stored, and FlashAttention's own dropout, at one length."""
-    shape = BATCH, HEADS, length, HEAD_DIM
-    step = stepper(shape, device="cuda", dtype=torch.bfloat16)
-    title = f"{'×'.join(map(str, shape))}, bfloat16 on {torch.cuda.get_device_name()}"
-    calls = {
-        name: ours(regularizer, ((side, side), 0), params)
+def compile_all(kinds: list[tuple[int, bool]]) -> None:
+    """Compile the kernels in parallel; Triton keeps them on the disk."""
+    jobs = [(name, *kind) for name in VARIANTS for kind in kinds]
+    with ProcessPoolExecutor(len(os.sched_getaffinity(0)), get_context("spawn")) as pool:
+        list(pool.map(compile_one, jobs))
+
+
+def compile_one(job: tuple[str, int, bool]) -> None:
+    """Compile the kernels of a variant, for a head dimension, causal or not."""
+    name, head_dim, causal = job
+    step = stepper((1, HEADS, 512, head_dim), device="cuda", dtype=torch.bfloat16)
+    if (call := variants(512, causal=causal).get(name)) is not None:
+        step(call)
+
+
+def variants(length: int, *, causal: bool) -> dict[str, Call]:
+    """Return each regularizer whose mask is not stored."""
+    return {
+        name: ours(regularizer, (GRIDS[length], 0), params, causal=causal)
         for name, (regularizer, params, _) in VARIANTS.items()
         if regularizer != "dropkey-cross"
     }
-    flash = graph_of(step, of_backend(SDPBackend.FLASH_ATTENTION))
-    rounds = 20 if length < max(LENGTHS) else 8
+
+
+def of_shape(length: int, head_dim: int, causal: bool) -> Iterator[Measurement]:
+    """Measure each regularizer, FlashAttention's own dropout and torch's choice at one shape."""
+    step = stepper((BATCH, HEADS, length, head_dim), device="cuda", dtype=torch.bfloat16)
+    title = f"{length} tokens of {head_dim}{', causal' if causal else ''}"
+    calls = variants(length, causal=causal)
     with backend("auto"):
         for call in calls.values():
             step(call)
         assert used_backends() == ["triton"], used_backends()
-    for name, call in calls.items():
-        yield compare(f"{name}, {title}", graph_of(step, call), FLASH, flash, limit=LIMIT, rounds=rounds)
-    for name, other in {
-        "SDPA by the kernel that torch chooses": scaled_dot_product_attention,
-        "FlashAttention-2 with its dropout": of_backend(SDPBackend.FLASH_ATTENTION, dropout_p=RATIO),
-    }.items():
-        yield compare(f"{name}, {title}", graph_of(step, other), FLASH, flash, limit=None, rounds=rounds)
-    del flash
+    peers = {
+        FLASH: of_backend(SDPBackend.FLASH_ATTENTION, causal=causal),
+        CHOICE: lambda q, k, v: scaled_dot_product_attention(q, k, v, is_causal=causal),
+        "FlashAttention-2 with its dropout": of_backend(SDPBackend.FLASH_ATTENTION, dropout_p=RATIO, causal=causal),
+    }
+    graphs = [graph_of(step, call) for call in (*peers.values(), *calls.values())]
+    flash, choice, dropping, *regularized = interleave(graphs, max(4, min(20, 2**16 // length)))
+    for name, seconds in zip(calls, regularized, strict=True):
+        yield measurement(f"{name}, {title}", seconds, FLASH, flash, limit=LIMIT)
+    yield measurement(f"dropkey, {title}", regularized[0], CHOICE, choice, limit=None)
+    yield measurement(f"FlashAttention-2 with its dropout, {title}", dropping, FLASH, flash, limit=None)
+    del graphs
     torch.cuda.empty_cache()
+    if head_dim == min(HEAD_DIMS) and not causal:
+        mine, theirs = (peak_memory(step, call) for call in (calls["dropkey"], peers[FLASH]))
+        sides = round(mine / theirs, 3), MEMORY_LIMIT, mine >> 20, theirs >> 20, "MiB"
+        yield Measurement(f"peak memory, dropkey, {title}", FLASH, *sides)
 
-    def eager(call: Call) -> Callable[[], None]:
+
+def one_at_a_time() -> list[Measurement]:
+    """Measure calls of which each waits for the GPU."""
+    step = stepper((BATCH, HEADS, 1024, 64), device="cuda", dtype=torch.bfloat16)
+    calls = variants(1024, causal=False)["dropkey"], of_backend(SDPBackend.FLASH_ATTENTION)
+
+    def waiting(call: Call) -> Callable[[], None]:
         def call_and_wait() -> None:
             step(call)
             torch.cuda.synchronize()
 
         return call_and_wait
 
-    yield compare(
-        f"dropkey, one call at a time, {title}", eager(calls["dropkey"]), FLASH,
-        eager(of_backend(SDPBackend.FLASH_ATTENTION)), limit=None, rounds=rounds,
-    )  # fmt: skip
-    mine, theirs = (peak_memory(step, call) for call in (calls["dropkey"], of_backend(SDPBackend.FLASH_ATTENTION)))
-    yield Measurement(
-        f"peak memory, dropkey, {title}", FLASH, round(mine / theirs, 3), MEMORY_LIMIT, mine >> 20, theirs >> 20, "MiB"
-    )
+    mine, flash = map(waiting, calls)
+    return [compare("dropkey, one call at a time, 1024 tokens of 64", mine, FLASH, flash, limit=None, rounds=20)]
 
 
-def of_backend(kernel: SDPBackend, dropout_p: float = 0.0) -> Call:
+def of_backend(kernel: SDPBackend, dropout_p: float = 0.0, *, causal: bool = False) -> Call:
     """Return SDPA by one of its kernels."""
 
     def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         with sdpa_kernel(kernel):
-            return scaled_dot_product_attention(q, k, v, dropout_p=dropout_p)
+            return scaled_dot_product_attention(q, k, v, dropout_p=dropout_p, is_causal=causal)
 
     return call
 
@@ -119,7 +147,3 @@ def peak_memory(step: Callable[[Call], None], call: Call) -> int:
     step(call)
     torch.cuda.synchronize()
     return torch.cuda.max_memory_allocated()
-
-
-if __name__ == "__main__":
-    print(json.dumps([asdict(measured) for measured in gpu_attention()]))

@@ -78,10 +78,10 @@ def task_of(settings: Settings, **fields: Any) -> Any:
 
 
 @contextmanager
-def temporary_settings() -> Iterator[Settings]:
-    """Open settings with an empty folder of runs, for training on the CPU in one process."""
+def temporary_settings(**changes: Any) -> Iterator[Settings]:
+    """Open settings with an empty folder of runs, for training on the CPU in one process, with `changes`."""
     with TemporaryDirectory() as folder:
-        yield Settings.from_environment(runs=Path(folder), device="cpu", num_workers=0)
+        yield Settings.from_environment(**{"runs": Path(folder), "device": "cpu", "num_workers": 0, **changes})
 
 
 class _StepsDoneError(Exception):
