@@ -15,7 +15,8 @@ from dropbench.harness.attention.backends import select_backend
 from dropbench.harness.attention.call import Call
 from dropbench.harness.attention.gathered import gathered_attention, should_gather
 from dropbench.harness.attention.kernels.cpu_fused import FusedAttention
-from dropbench.harness.attention.kernels.triton_launch import TritonAttention, saved_bits_shape
+from dropbench.harness.attention.kernels.triton_launch import TritonAttention
+from dropbench.harness.attention.kernels.triton_layout import saved_bits_shape
 from dropbench.harness.attention.reference import eager
 from dropbench.harness.attention.reference.drop_masks import (
     SPEC_SCHEMA,
@@ -48,9 +49,8 @@ def drop_attention(call: Call, spec: DropSpec, rescale: Rescale, ratio: float, *
     can_gather = backend == "cpu" and rescale == "renormalize" and not top and not _is_watched(q, k, v)
     if can_gather and should_gather(q, k, v, spec, mask, causal=causal):
         return gathered_attention(q, k, v, spec, mask=mask, scale=scale)
-    keep_scale = number_as_tensor(1.0 / (1.0 - ratio)) if rescale == "inverse" else None
-    options = backend, causal, scale, rescale == "detached", top
-    out, *_ = _attention(q, k, v, mask, keep_scale, *spec.flatten(), *options)
+    keep_scale = 1.0 / (1.0 - ratio) if rescale == "inverse" else None
+    out, *_ = _attention(q, k, v, mask, keep_scale, spec, (backend, causal, scale, rescale == "detached", top))
     return out
 
 
@@ -70,9 +70,8 @@ def attention_and_entropy(call: Call) -> tuple[Tensor, Tensor] | None:
         return None
     if select_backend(q, k, v, nothing, "detached", mask) != "cpu":  # which needs the same kernel
         return None
-    options = "cpu", causal, scale, False, 0
     values = torch.cat([v, k.detach()], dim=-1)
-    out, stats, _ = _attention(q, k, values, mask, None, *nothing.flatten(), *options)
+    out, stats, _ = _attention(q, k, values, mask, None, nothing, ("cpu", causal, scale, False, 0))
     out, mean_key = out.split((v.shape[-1], k.shape[-1]), dim=-1)
     row_max, row_scale = stats.detach()
     lse = torch.where(row_scale > 0.0, row_max - row_scale.log(), 0.0)
@@ -89,22 +88,33 @@ TAGS = (torch.Tag.cudagraph_unsafe,)
 """The seed is a number on the CPU, so a CUDA graph would repeat the decisions of its capture."""
 
 
+Options = tuple[str, bool, float | None, bool, int]
+"""The last arguments of the schema, from `backend` on."""
+
+
 def _kernel(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, factor: Tensor | None, *arguments: Any
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, keep_scale: float | None, spec: DropSpec, options: Options
 ) -> TritonAttention | FusedAttention:
-    *flat_spec, backend, causal, scale, detached, top = arguments
-    spec, keep_scale = unpack_spec(*flat_spec), None if factor is None else float(factor)
+    backend, causal, scale, detached, top = options
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     if backend == "triton":
         return TritonAttention(q, k, v, mask, spec, keep_scale, causal=causal, scale=scale)
     return FusedAttention(q, k, v, mask, spec, keep_scale, causal=causal, scale=scale, detached=detached, top=top)
 
 
+def _unpacked_kernel(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, factor: Tensor | None, *arguments: Any
+) -> TritonAttention | FusedAttention:
+    *flat_spec, backend, causal, scale, detached, top = arguments
+    keep_scale = None if factor is None else float(factor)
+    return _kernel(q, k, v, mask, keep_scale, unpack_spec(*flat_spec), (backend, causal, scale, detached, top))
+
+
 @torch.library.custom_op(
     "dropbench::drop_attention", mutates_args=(), schema=f"({INPUTS_SCHEMA}) -> (Tensor, Tensor, Tensor)", tags=TAGS
 )
 def _forward(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
-    return _kernel(*inputs).forward()
+    return _unpacked_kernel(*inputs).forward()
 
 
 @_forward.register_fake
@@ -127,7 +137,7 @@ def _(
     tags=TAGS,
 )  # fmt: skip
 def _backward(d_out: Tensor, out: Tensor, lse: Tensor, saved: Tensor, *inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
-    return _kernel(*inputs).backward(d_out, out, lse, saved)
+    return _unpacked_kernel(*inputs).backward(d_out, out, lse, saved)
 
 
 @_backward.register_fake
@@ -159,24 +169,33 @@ class _Attention(torch.autograd.Function):
     """The operation without torch's dispatcher, which takes longer than the kernels of a small call."""
 
     @staticmethod
-    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
-        output = _kernel(*inputs).forward()
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, keep_scale: float | None, spec: DropSpec,
+        options: Options,
+    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+        output = _kernel(q, k, v, mask, keep_scale, spec, options).forward()
         ctx.mark_non_differentiable(*output[1:])
-        _setup_context(ctx, inputs, output)
+        ctx.save_for_backward(*output, q, k, v, mask)
+        ctx.constants = keep_scale, spec, options
         return output
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_out: Tensor, *_: Any) -> tuple[Any, ...]:
         out, lse, saved, *tensors = ctx.saved_tensors
-        kernel = _kernel(*tensors, *ctx.constants)
-        return *kernel.backward(d_out, out, lse, saved), *(None,) * (4 + len(ctx.constants))
+        return *_kernel(*tensors, *ctx.constants).backward(d_out, out, lse, saved), None, None, None, None
 
 
-def _attention(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
+def _attention(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, keep_scale: float | None, spec: DropSpec, options: Options
+) -> tuple[Tensor, Tensor, Tensor]:
     """Call the operation, through torch's dispatcher if it `_is_watched`."""
-    call: Any = torch.ops.dropbench.drop_attention if _is_watched(*inputs[:3]) else _Attention.apply
-    results: tuple[Tensor, Tensor, Tensor] = call(*inputs)
+    results: tuple[Tensor, Tensor, Tensor]
+    if _is_watched(q, k, v):
+        factor = None if keep_scale is None else number_as_tensor(keep_scale)
+        results = torch.ops.dropbench.drop_attention(q, k, v, mask, factor, *spec.flatten(), *options)
+    else:
+        results = _Attention.apply(q, k, v, mask, keep_scale, spec, options)  # type: ignore[no-untyped-call]
     return results
 
 

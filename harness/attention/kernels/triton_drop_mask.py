@@ -24,6 +24,8 @@ WORD_BITS = tl.constexpr(32)
 UINT32_MAX = tl.constexpr(0xFFFFFFFF)
 MINUS_INF_BITS = tl.constexpr(-0x800000)
 """-inf in float32, as a signed integer."""
+ONE_BITS = tl.constexpr(0x3F800000)
+"""1 in float32."""
 INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
 """The kernels run in Triton's interpreter, which has no inline assembly."""
 
@@ -94,26 +96,44 @@ def _dilate_right(words, previous, WINDOW: tl.constexpr):
 
 
 @triton.jit
-def _dilate_down(words, word, rows_ptrs, stride_word, grid_w, WINDOW: tl.constexpr):
-    """Return the keys of windows whose first grid rows are `words`, and store these.
+def _rows_above(ring, word, grid_w, none, WINDOW: tl.constexpr):
+    """Return the keys of a word that are up to WINDOW - 1 grid rows below a set bit of an earlier word.
 
-    `rows_ptrs` points to where they are stored, the words before `word`, too.
+    `ring` is where `_dilate_down` stored the last words before `word`. `none` is 0, in the shape of the result.
     """
-    tl.store(rows_ptrs + word * stride_word, words.to(tl.int32, bitcast=True))
-    # Threads may hold other queries when they store than when they load.
-    tl.debug_barrier()
+    below = none
     for row in tl.static_range(1, WINDOW):
-        # Keys `row` grid rows up: their word consists of the ends of two words.
+        # Their word consists of the ends of two words.
         high, bit_shift = word - (row * grid_w) // WORD_BITS, ((row * grid_w) % WORD_BITS).to(tl.uint64)
-        both = (_load_word(rows_ptrs, high, stride_word) << 32) | _load_word(rows_ptrs, high - 1, stride_word)
-        words |= ((both << bit_shift) >> 32).to(tl.uint32)
-    return words
+        both = _load_word(ring, high - 1) | (tl.where(high < word, _load_word(ring, high), 0) << 32)
+        below |= ((both << bit_shift) >> 32).to(tl.uint32)
+    return below
 
 
 @triton.jit
-def _load_word(ptrs, word, stride_word):
+def _dilate_down(words, below, ring, word, grid_w, WINDOW: tl.constexpr):
+    """Store words of which each bit is a window's first row in the grid, and return the keys of these windows.
+
+    `below` are the keys of windows that start in earlier words, of `_rows_above`. `ring` is pointers to its first word
+    of each query, the stride of its words, and their number, a power of two, minus 1.
+    """
+    ring_ptrs, stride_word, last = ring
+    tl.store(ring_ptrs + (word & last) * stride_word, words.to(tl.int32, bitcast=True))
+    below |= words
+    if grid_w < WORD_BITS:
+        for row in tl.static_range(1, WINDOW):
+            within = tl.minimum(row * grid_w, WORD_BITS - 1).to(tl.uint32)
+            below |= tl.where(row * grid_w < WORD_BITS, words << within, 0)
+    # Threads may hold other queries when they store than when they load.
+    tl.debug_barrier()
+    return below
+
+
+@triton.jit
+def _load_word(ring, word):
     """Load a word as uint64; words before key 0 are 0."""
-    loaded = tl.load(ptrs + tl.maximum(word, 0) * stride_word).to(tl.uint32, bitcast=True)
+    ring_ptrs, stride_word, last = ring
+    loaded = tl.load(ring_ptrs + (tl.maximum(word, 0) & last) * stride_word).to(tl.uint32, bitcast=True)
     return tl.where(word >= 0, loaded, 0).to(tl.uint64)
 
 
@@ -147,9 +167,9 @@ def _masked(offs_m, word, seqlen_q, seqlen_k, mask_args, MASK_TYPE: tl.constexpr
 
 @triton.jit(do_not_specialize=["seed_lo", "seed_hi", "stream", "threshold", "first_bh"])
 def drop_bits_kernel(
-    Valid, WindowRows, Bits, Mask, MaskRowMax, starts_rows, bits_rows, row_words, stride_bits_word, stride_mb,
-    stride_mh, stride_mm, stride_mn, stride_maxb, stride_maxh, stride_maxm, num_heads, seqlen_k, masked_logit_gap,
-    masked_logit_max, grid_w, seed_lo, seed_hi, stream, threshold, first_bh,
+    Valid, Ring, Bits, Mask, MaskRowMax, starts_rows, bits_rows, row_words, stride_bits_word, stride_mb, stride_mh,
+    stride_mm, stride_mn, stride_maxb, stride_maxh, stride_maxm, num_heads, seqlen_k, masked_logit_gap,
+    masked_logit_max, grid_w, last_of_ring, seed_lo, seed_hi, stream, threshold, first_bh,
     UNIT: tl.constexpr, WINDOW: tl.constexpr, INVERSE: tl.constexpr, MASK_TYPE: tl.constexpr, IS_CAUSAL: tl.constexpr,
     BLOCK_M: tl.constexpr,
 ):  # fmt: skip
@@ -158,7 +178,7 @@ def drop_bits_kernel(
     Unless INVERSE, rows whose allowed keys are all dropped keep all of them. Bits is int64, (heads, row_words,
     stride_bits_word) with `bits_rows` queries in its last axis, all padded. Queries share their window starts if
     `starts_rows` is 1. Windows in a grid: Valid has a bit for each key at which one may start, int32 (2 · row_words,),
-    and WindowRows, int32 (heads, 2 · row_words, stride_bits_word), is overwritten.
+    and Ring, int32 (heads, last_of_ring + 1, stride_bits_word), holds the last words of windows' first rows.
     """
     off_bh = tl.program_id(1).to(tl.int64)
     offs_m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
@@ -170,20 +190,26 @@ def drop_bits_kernel(
     rows = tl.minimum(offs_m, starts_rows - 1)
     in_bounds = offs_m < stride_bits_word
     bits_ptrs = Bits + off_bh * row_words * stride_bits_word + offs_m
-    rows_ptrs = WindowRows + 2 * off_bh * row_words * stride_bits_word + offs_m
+    ring = (Ring + off_bh * (last_of_ring + 1) * stride_bits_word + offs_m, stride_bits_word, last_of_ring)
     kept = tl.zeros([BLOCK_M], tl.uint32)
     previous = kept
-    for pair in range(row_words):
+    end_pair = row_words
+    if IS_CAUSAL:  # noqa: SIM102 - one of them is known when the kernel is compiled
+        if bits_rows > 1:  # no pass reads decisions about keys after the last query of these
+            end_pair = tl.minimum(row_words, (tl.program_id(0) + 1) * (BLOCK_M // 64))
+    for pair in range(end_pair):
         bits = kept.to(tl.uint64) * 0
         for half in tl.static_range(2):
             word = 2 * pair + half
+            if UNIT == BLOCK and WINDOW > 1:  # before the draw, which then takes the time of the loads
+                below = _rows_above(ring, word, grid_w, kept * 0, WINDOW)
             starts = _draw_starts(rows, word, first_bh + tl.program_id(1), draws)
             if UNIT == BLOCK:
                 starts &= tl.load(Valid + word).to(tl.uint32, bitcast=True)
             words = _dilate_right(starts, previous, WINDOW)
             previous = starts
             if UNIT == BLOCK and WINDOW > 1:
-                words = _dilate_down(words, word, rows_ptrs, stride_bits_word, grid_w, WINDOW)
+                words = _dilate_down(words, below, ring, word, grid_w, WINDOW)
             if not INVERSE:
                 words |= _out_of_reach(offs_m, word, seqlen_k, IS_CAUSAL)
                 masked = words
@@ -197,7 +223,7 @@ def drop_bits_kernel(
     if not INVERSE:
         fully_dropped = (kept == 0) & (offs_m < bits_rows)
         if tl.max(fully_dropped.to(tl.int32), axis=0) > 0:
-            for pair in range(row_words):
+            for pair in range(end_pair):
                 bits = kept.to(tl.uint64) * 0
                 for half in tl.static_range(2):
                     words = _out_of_reach(offs_m, 2 * pair + half, seqlen_k, IS_CAUSAL)
@@ -258,12 +284,15 @@ def load_words(bits_args, start, offs_row, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def unpack_words(words, BLOCK: tl.constexpr):
-    """Return -inf where a bit of `load_words` is set, else 0, float32 (rows, BLOCK)."""
+def unpack_words(words, BLOCK: tl.constexpr, KEPT: tl.constexpr):
+    """Return -inf where a bit of `load_words` is set, else 0, float32 (rows, BLOCK); if KEPT, 0 and 1."""
     offs = tl.arange(0, BLOCK)[None, :]
     words = tl.where(offs < WORD_BITS, words[0], words[1])
+    value: tl.constexpr = MINUS_INF_BITS
+    if KEPT:
+        words, value = ~words, ONE_BITS
     # Two instructions per key, an AND and a multiplication, both with constants: 22 has the bits of a key's number that
     # differ between the threads of a warp (6) or keep the product in 32 bits (16), so the shift is shared by many keys.
     # Comparisons instead would be packed into words and unpacked again (LLVM in Triton 3.9).
     bit = (words >> (offs & 22)) & (1 << (offs & 9))
-    return (bit * (MINUS_INF_BITS >> (offs & 9))).to(tl.float32, bitcast=True)
+    return (bit * (value >> (offs & 9))).to(tl.float32, bitcast=True)

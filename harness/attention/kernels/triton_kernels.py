@@ -38,26 +38,39 @@ def _store_tile(ptr, offs_0, stride_0, size_0, offs_1, stride_1, size_1, values)
 
 
 @triton.jit
-def _masked_qk(qk, dropped, offs_m, offs_n, seqlen_q, seqlen_k, softmax_scale, mask_args, INVERSE: tl.constexpr,
-               MASK_TYPE: tl.constexpr, IS_CAUSAL: tl.constexpr):  # fmt: skip
+def _query_block(IS_CAUSAL: tl.constexpr):
+    """Return the number of the block of queries; if IS_CAUSAL the last ones, which attend to most keys, start first."""
+    block = tl.program_id(0)
+    if IS_CAUSAL:
+        block = tl.num_programs(0) - 1 - block
+    return block
+
+
+@triton.jit
+def _masked_qk(qk, dropped, start_m, start_n, offs_m, offs_n, seqlen_q, seqlen_k, softmax_scale, mask_args,
+               INVERSE: tl.constexpr, MASK_TYPE: tl.constexpr, IS_CAUSAL: tl.constexpr, EVEN: tl.constexpr,
+               BLOCK_N: tl.constexpr):  # fmt: skip
     """Return the masked logits in base 2; offs_m and offs_n are shaped along the axes of qk.
 
-    `dropped` is -inf where a stored bit is set, else 0.
+    `dropped` is -inf where a stored bit is set, else 0; if INVERSE, it is not read.
     """
     Mask, stride_mm, stride_mn = mask_args
     in_bounds = (offs_m < seqlen_q) & (offs_n < seqlen_k)
     mask_ptrs = Mask + offs_m.to(tl.int64) * stride_mm + offs_n.to(tl.int64) * stride_mn
+    # Scaled first: Triton would make the sum alone the initial value of the product, which then waits for the bits.
+    qk = qk * (softmax_scale * LOG2_E)
     # Add -inf instead of filling with it: filling would hide a NaN.
     if INVERSE:
         # The softmax runs over all allowed keys.
-        forbidden = offs_n >= seqlen_k
-        if IS_CAUSAL:
-            forbidden |= offs_n > offs_m
+        if IS_CAUSAL:  # noqa: SIM102 - known when the kernel is compiled
+            if start_n + BLOCK_N > start_m:  # otherwise all keys of the block are allowed
+                qk += tl.where(offs_n > offs_m, float("-inf"), 0.0)
+        if not EVEN:
+            qk += tl.where(offs_n >= seqlen_k, float("-inf"), 0.0)
         if MASK_TYPE == BOOLEAN:
-            forbidden |= tl.load(mask_ptrs, mask=in_bounds, other=0) == 0
-        dropped = tl.where(forbidden, float("-inf"), 0.0)
-    # Scaled first: Triton would make the sum alone the initial value of the product, which then waits for the bits.
-    qk = qk * (softmax_scale * LOG2_E) + dropped
+            qk += tl.where(tl.load(mask_ptrs, mask=in_bounds, other=0) == 0, float("-inf"), 0.0)
+    else:
+        qk += dropped
     if MASK_TYPE == ADDITIVE:
         bias = tl.load(mask_ptrs, mask=in_bounds, other=0.0).to(tl.float32)
         qk += bias * LOG2_E
@@ -81,7 +94,7 @@ def fwd_kernel(
     `first_bh` (b · H + h) on, one per program of the second axis. EVEN says that all tiles of queries, keys and
     values are within bounds.
     """
-    start_m, off_bh = tl.program_id(0) * BLOCK_M, first_bh + tl.program_id(1)
+    start_m, off_bh = _query_block(IS_CAUSAL) * BLOCK_M, first_bh + tl.program_id(1)
     off_b, off_h = (off_bh // num_heads).to(tl.int64), (off_bh % num_heads).to(tl.int64)
     offs_m = (start_m + tl.arange(0, BLOCK_M))[:, None]
     offs_d, offs_dv = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_DV)
@@ -104,16 +117,16 @@ def fwd_kernel(
         v = _load_tile(V, offs_n[:, None], stride_vn, seqlen_k, offs_dv[None, :], stride_vd, head_dim_v, EVEN)
         words = load_words(bits_args, start_n, offs_m, BLOCK_N)
         qk = tl.dot(q, k, input_precision=PRECISION)
-        dropped = unpack_words(words, BLOCK_N)
-        qk = _masked_qk(qk, dropped, offs_m, offs_n[None, :], seqlen_q, seqlen_k, softmax_scale, mask_args, INVERSE,
-                        MASK_TYPE, IS_CAUSAL)  # fmt: skip
+        dropped = unpack_words(words, BLOCK_N, INVERSE)
+        qk = _masked_qk(qk, dropped, start_m, start_n, offs_m, offs_n[None, :], seqlen_q, seqlen_k, softmax_scale,
+                        mask_args, INVERSE, MASK_TYPE, IS_CAUSAL, EVEN, BLOCK_N)  # fmt: skip
         m_new = tl.maximum(m_i, tl.max(qk, axis=1, keep_dims=True))
         m_finite = tl.where(m_new == float("-inf"), 0.0, m_new)
         p = tl.exp2(qk - m_finite)
         alpha = tl.exp2(m_i - m_finite)
         l_i = l_i * alpha + tl.sum(p, axis=1, keep_dims=True)
         if INVERSE:
-            p *= tl.where(dropped == 0.0, 1.0, 0.0)
+            p *= dropped
         acc = acc * alpha + tl.dot(p.to(v.dtype), v, input_precision=PRECISION)
         m_i = m_new
     # Rows without an allowed key: the output is 0, and lse = inf makes all weights 0 in the backward pass.
@@ -138,14 +151,16 @@ def _low_float(packed):
 
 
 @triton.jit
-def _bwd_weights(qk, dp, dropped, lse, delta, keep_scale, INVERSE: tl.constexpr):
-    """Return the weights after the drop, and the gradient of the logits over `softmax_scale`."""
+def _bwd_weights(qk, dp, kept, lse, delta, keep_scale, INVERSE: tl.constexpr):
+    """Return the weights after the drop, and the gradient of the logits over `softmax_scale`.
+
+    If INVERSE, `kept` is 1 or, where a weight is dropped, 0; the weights lack the factor `keep_scale`.
+    """
     p = tl.exp2(qk - lse)
     p_drop = p
     if INVERSE:
-        keep = tl.where(dropped == 0.0, keep_scale, 0.0)
-        p_drop = p * keep
-        dp *= keep
+        p_drop = p * kept
+        dp = dp * kept * keep_scale
     return p_drop, p * (dp - delta)
 
 
@@ -166,7 +181,7 @@ def bwd_dq_kernel(
     DQ is (B, H, T, d), contiguous. Stats is int64, (B, H, T): lse in the low half, and delta, the sum of output times
     gradient, in the high half.
     """
-    start_m, off_bh = tl.program_id(0) * BLOCK_M, first_bh + tl.program_id(1)
+    start_m, off_bh = _query_block(IS_CAUSAL) * BLOCK_M, first_bh + tl.program_id(1)
     off_b, off_h = (off_bh // num_heads).to(tl.int64), (off_bh % num_heads).to(tl.int64)
     offs_m = (start_m + tl.arange(0, BLOCK_M))[:, None]
     offs_d, offs_dv = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_DV)
@@ -194,9 +209,9 @@ def bwd_dq_kernel(
         words = load_words(bits_args, start_n, offs_m, BLOCK_N)
         qk = tl.dot(q, k, input_precision=PRECISION)
         dp = tl.dot(do, v, input_precision=PRECISION)
-        dropped = unpack_words(words, BLOCK_N)
-        qk = _masked_qk(qk, dropped, offs_m, offs_n, seqlen_q, seqlen_k, softmax_scale, mask_args, INVERSE, MASK_TYPE,
-                        IS_CAUSAL)  # fmt: skip
+        dropped = unpack_words(words, BLOCK_N, INVERSE)
+        qk = _masked_qk(qk, dropped, start_m, start_n, offs_m, offs_n, seqlen_q, seqlen_k, softmax_scale, mask_args,
+                        INVERSE, MASK_TYPE, IS_CAUSAL, EVEN, BLOCK_N)  # fmt: skip
         _, ds = _bwd_weights(qk, dp, dropped, lse, delta, keep_scale, INVERSE)
         dq += tl.dot(ds.to(k.dtype), tl.trans(k), input_precision=PRECISION)
     DQ += off_bh.to(tl.int64) * seqlen_q * head_dim
@@ -247,13 +262,13 @@ def bwd_dkdv_kernel(
         words = load_words(bits_args, start_m, offs_n, BLOCK_M)
         qk = tl.dot(k, q, input_precision=PRECISION)
         dp = tl.dot(v, tl.trans(do), input_precision=PRECISION)
-        dropped = unpack_words(words, BLOCK_M)
-        qk = _masked_qk(qk, dropped, offs_m, offs_n, seqlen_q, seqlen_k, softmax_scale, mask_args, INVERSE, MASK_TYPE,
-                        IS_CAUSAL)  # fmt: skip
+        dropped = unpack_words(words, BLOCK_M, INVERSE)
+        qk = _masked_qk(qk, dropped, start_m, start_n, offs_m, offs_n, seqlen_q, seqlen_k, softmax_scale, mask_args,
+                        INVERSE, MASK_TYPE, IS_CAUSAL, EVEN, BLOCK_N)  # fmt: skip
         p_drop, ds = _bwd_weights(qk, dp, dropped, lse, delta, keep_scale, INVERSE)
         dv += tl.dot(p_drop.to(do.dtype), do, input_precision=PRECISION)
         dk += tl.dot(ds.to(q.dtype), tl.trans(q), input_precision=PRECISION)
     DK += off_bh.to(tl.int64) * seqlen_k * head_dim
     DV += off_bh.to(tl.int64) * seqlen_k * head_dim_v
     _store_tile(DK, offs_n, head_dim, seqlen_k, offs_d[None, :], 1, head_dim, dk * softmax_scale)
-    _store_tile(DV, offs_n, head_dim_v, seqlen_k, offs_dv[None, :], 1, head_dim_v, dv)
+    _store_tile(DV, offs_n, head_dim_v, seqlen_k, offs_dv[None, :], 1, head_dim_v, dv * keep_scale)

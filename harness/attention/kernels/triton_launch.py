@@ -1,8 +1,8 @@
-"""Launch of the Triton kernels: shapes, strides, block sizes, and memory for the stored decisions."""
+"""Launch of the Triton kernels: what they support, block sizes, and memory for the stored decisions."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import closing, nullcontext
 from ctypes import c_int32
 from functools import cache
@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dropbench.harness.attention.kernels.triton_runtime import gpu_reason, lanes, launch, urgent, warn_if_captured
-from dropbench.harness.attention.reference.drop_masks import UNITS, DropSpec, start_threshold
-from dropbench.harness.attention.reference.sdpa import MASKED_LOGIT_GAP
+from dropbench.harness.attention.kernels.triton_layout import ROW_PADDING, layout_of
+from dropbench.harness.attention.kernels.triton_runtime import Launch, gpu_reason, lanes, urgent, warn_if_captured
+from dropbench.harness.attention.reference.drop_masks import DropSpec, start_threshold
 
 MAX_WINDOW = 33
 """Window starts are searched in a word of 32 keys and in the previous one."""
@@ -24,16 +24,6 @@ BLOCKS = (128, 64, 8, 3), (64, 64, 4, 3), (64, 64, 4, 2), (64, 32, 4, 2), (32, 3
 """Queries or keys of a program, keys or queries of a step of its loop, warps, and stages: in half precision the first
 for head dimensions above 64 and the second up to 64, as was fastest on an H100; in float32 the third, and the fourth in
 the pass over keys; above 128 the fourth. If they do not fit in a multiprocessor's shared memory, the next."""
-ROW_PADDING = 128
-"""Stored decisions are padded to multiples of it, so that no block reads past them."""
-MAX_BITS = 2**25
-"""Bytes of stored decisions at a time, 1 bit per query and key: at most these or, if they are more, as many as those of
-the queries, or the decisions of a head per lane. So the memory of many heads grows linearly with their length."""
-MAX_GRID = 2**16 - 1
-"""Heads per launch, CUDA's limit."""
-LANES = 2
-"""Streams that take turns where not all bits are stored at a time: while one uses its bits, the next are drawn for the
-other, and multiprocessors that one leaves idle, as it has no blocks left, work for the other."""
 TRANSPOSED_WORDS = 16
 """Squares of 64 keys by 64 queries that a program transposes, at most."""
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -75,33 +65,11 @@ def unsupported_reason(q: Tensor, v: Tensor, spec: DropSpec) -> str | None:
     return reason
 
 
-def saved_bits_shape(
-    q: Tensor, k: Tensor, mask: Tensor | None, unit: str, *, inverse: bool, causal: bool
-) -> tuple[int, int, int]:
-    """Return the shape of the bits that the forward pass saves for the backward pass: (heads, 64-bit words, rows).
-
-    There is one row for all queries if they may attend to the same keys. There are 0 heads if not all bits are stored
-    at a time, see `MAX_BITS`; the backward pass makes them again.
-    """
-    num_heads, words, rows = q.shape[0] * q.shape[1], _padded(k.shape[2]) // 64, _padded(q.shape[2])
-    rows_share_mask = inverse or not (causal or (mask is not None and mask.dim() > 1 and mask.shape[-2] > 1))
-    if unit == "column" and rows_share_mask:
-        rows = 1
-    return num_heads if 8 * num_heads * words * rows <= _max_bits(q) else 0, words, rows
-
-
-def _max_bits(q: Tensor) -> int:
-    return max(MAX_BITS, q.numel() * q.element_size())
-
-
 def _near(tensor: Tensor) -> Tensor:
     """Return a tensor (B, H, T, d) whose vectors are contiguous and at offsets within a head that fit in 32 bits."""
-    is_near = tensor.stride(-1) == 1 and (tensor.shape[2] - 1) * tensor.stride(2) + tensor.shape[3] <= 2**31
+    (*_, rows, size), (*_, stride, step) = tensor.shape, tensor.stride()
+    is_near = step == 1 and (rows - 1) * stride + size <= 2**31
     return tensor if is_near else tensor.contiguous()
-
-
-def _padded(size: int) -> int:
-    return -(-size // ROW_PADDING) * ROW_PADDING
 
 
 class TritonAttention:
@@ -112,34 +80,14 @@ class TritonAttention:
         causal: bool, scale: float,
     ) -> None:  # fmt: skip
         q, k, v = self.q, self.k, self.v = _near(q), _near(k), _near(v)
-        self.spec, self.strides = spec, (*q.stride(), *k.stride(), *v.stride())
-        shape = *q.shape[:3], k.shape[2]
-        mask_type, self.mask, self.mask_row_max, masked_logit_max = 0, q, q, 0.0
-        self.mask_strides: tuple[int, ...] = (0,) * 7
+        self.spec, self.layout = spec, layout_of(q, k, v, mask, spec, keep_scale, causal, scale)
+        self.mask = self.mask_row_max = q
         if mask is not None:
-            mask_type, self.mask = 1, mask.expand(shape)
-            self.mask_strides = *self.mask.stride(), 0, 0, 0
+            self.mask = mask.expand(*q.shape[:3], k.shape[2])
             if mask.dtype == torch.bool:
                 self.mask = self.mask.view(torch.uint8)
             else:
-                mask_type, masked_logit_max = 2, torch.finfo(mask.dtype).min / 2
-                self.mask_row_max = mask.amax(dim=-1).expand(shape[:3])
-                self.mask_strides = *self.mask.stride(), *self.mask_row_max.stride()
-        self.masked_logits = MASKED_LOGIT_GAP, masked_logit_max
-        self.saved_shape = saved_bits_shape(q, k, mask, spec.unit, inverse=keep_scale is not None, causal=causal)
-        _, self.row_words, self.stored_rows = self.saved_shape
-        self.scalars = *shape[1:], q.shape[3], v.shape[3], float(scale), keep_scale or 1.0
-        block_d, block_dv = (max(16, 1 << (size - 1).bit_length()) for size in (q.shape[3], v.shape[3]))
-        exact = q.dtype == torch.float32 and torch.backends.cuda.matmul.fp32_precision != "tf32"
-        self.mask_constants: dict[str, Any] = {
-            "INVERSE": keep_scale is not None, "MASK_TYPE": mask_type, "IS_CAUSAL": causal
-        }  # fmt: skip
-        self.constants: dict[str, Any] = {
-            **self.mask_constants, "BLOCK_D": block_d, "BLOCK_DV": block_dv, "PRECISION": "ieee" if exact else "tf32",
-        }  # fmt: skip
-        self.even_dims = (q.shape[3], v.shape[3]) == (block_d, block_dv)
-        largest = max(block_d, block_dv)
-        self.first_block = 3 if largest > 128 else 2 if q.dtype == torch.float32 else 0 if largest > 64 else 1
+                self.mask_row_max = mask.amax(dim=-1).expand(q.shape[:3])
 
     def forward(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return the output (B, H, T, e), the log2-sum-exp2 of each row (B, H, T), and the saved bits."""
@@ -151,11 +99,11 @@ class TritonAttention:
         out = self.q.new_empty(batch, seqlen_q, heads, self.v.shape[-1]).transpose(1, 2)
         near_out = _near(out)
         lse = self.q.new_empty(batch, heads, seqlen_q, dtype=torch.float32)
-        saved = self.q.new_empty(self.saved_shape, dtype=torch.int64)
+        saved = self.q.new_empty(self.layout.saved_shape, dtype=torch.int64)
         with torch.cuda.device_of(self.q), closing(self.drop_bits(saved)) as parts:
             for first_bh, bits in parts:
                 tensors = self.q, self.k, self.v, near_out, lse, self.mask, bits
-                self._launch(triton_kernels.fwd_kernel, seqlen_q, tensors, near_out.stride(), bits, first_bh)
+                self._launch(triton_kernels.fwd_kernel, tensors, near_out.stride(), bits, first_bh)
         return out if near_out is out else out.copy_(near_out), lse, saved
 
     def backward(self, d_out: Tensor, out: Tensor, lse: Tensor, saved: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -166,17 +114,16 @@ class TritonAttention:
         out, d_out = _near(out), _near(d_out)
         dq, dk, dv = (torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in (q, k, v))
         stats = torch.empty_like(lse, dtype=torch.int64)
-        with torch.cuda.device_of(q), closing(self.drop_bits(saved, made=len(saved) > 0)) as parts:
+        with torch.cuda.device_of(q), closing(self.drop_bits(saved, made=saved.shape[0] > 0)) as parts:
             for first_bh, bits in parts:
                 for_q = q, k, v, d_out, out, lse, stats, mask, bits, dq
                 strides = *d_out.stride(), *out.stride()
-                self._launch(triton_kernels.bwd_dq_kernel, q.shape[2], for_q, strides, bits, first_bh)
+                self._launch(triton_kernels.bwd_dq_kernel, for_q, strides, bits, first_bh)
                 transposed = self._transposed(bits)
                 for_k = q, k, v, d_out, stats, mask, transposed, dk, dv
                 self._launch(
-                    triton_kernels.bwd_dkdv_kernel, k.shape[2], for_k, d_out.stride(), transposed, first_bh,
-                    over_keys=True,
-                )  # fmt: skip
+                    triton_kernels.bwd_dkdv_kernel, for_k, d_out.stride(), transposed, first_bh, over_keys=True
+                )
         return dq, dk, dv
 
     def drop_bits(self, saved: Tensor, *, made: bool = False) -> Generator[tuple[int, Tensor]]:
@@ -185,43 +132,49 @@ class TritonAttention:
         They are slices of `saved`, shaped as `saved_bits_shape` says, or of buffers for some heads if it has none; then
         the consumer's kernels, too, run in a lane in turn. If they are `made`, `saved` has them all.
         """
-        num_bh = self.q.shape[0] * self.q.shape[1]
-        if made:
-            yield from ((first_bh, saved[first_bh:][:MAX_GRID]) for first_bh in range(0, num_bh, MAX_GRID))
+        layout, keeps = self.layout, saved.shape[0] > 0
+        firsts = range(0, layout.num_bh, layout.max_heads)
+        if keeps and (made or len(firsts) == 1):
+            for first_bh in firsts:
+                bits = saved if len(firsts) == 1 else saved[first_bh:][: layout.max_heads]
+                if not made:
+                    self._draw(first_bh, bits, self._rings(1)[0])
+                yield first_bh, bits
             return
+        buffers = saved[None] if keeps else saved.new_empty(layout.lanes, layout.max_heads, *saved.shape[1:])
+        rings = self._rings(layout.lanes)
+        with lanes(self.q.device, layout.lanes) as streams:
+            for turn, first_bh in enumerate(firsts):
+                heads, lane = min(layout.max_heads, layout.num_bh - first_bh), turn % layout.lanes
+                bits = buffers[lane, first_bh if keeps else 0 :][:heads]
+                with streams[lane]:
+                    with urgent(self.q.device) if layout.lanes > 1 else nullcontext():
+                        self._draw(first_bh, bits, rings[lane])
+                    yield first_bh, bits
+
+    def _rings(self, count: int) -> Sequence[Tensor]:
+        """Return memory for each lane: the last words of windows' first rows in a grid, if any."""
+        layout = self.layout
+        if not layout.ring_words:
+            return (self.q,) * count  # not read
+        shape = count, layout.max_heads, layout.ring_words, layout.saved_shape[2]
+        return self.q.new_empty(shape, dtype=torch.int32).unbind()
+
+    def _draw(self, first_bh: int, bits: Tensor, ring: Tensor) -> None:
+        """Make the bits of some heads."""
         from dropbench.harness.attention.kernels.triton_drop_mask import drop_bits_kernel
 
-        spec, rows = self.spec, self.stored_rows
-        window = min(spec.window, *spec.grid) if spec.unit == "block" and spec.grid else spec.window
-        in_grid = spec.unit == "block" and spec.grid is not None and window > 1
-        bytes_per_head = 8 * self.row_words * rows * (1 + in_grid)
-        num_lanes = 1 if len(saved) else min(LANES, num_bh)
-        max_heads = max(1, min(num_bh, MAX_GRID, _max_bits(self.q) // (num_lanes * bytes_per_head)))
-        buffers = saved[None] if len(saved) else saved.new_empty(num_lanes, max_heads, self.row_words, rows)
-        window_rows = buffers.new_empty(num_lanes, max_heads, *buffers.shape[2:]) if in_grid else buffers
-        seed = int(spec.philox_seed)
-        # Of each, the kernel gets the low 32 bits as a signed integer.
-        words = seed, seed >> 32, spec.stream, int(start_threshold(seed, spec.stream, spec.start_prob))
-        draws = [c_int32(word).value for word in words]
-        starts_rows = 1 if spec.unit == "column" else self.q.shape[2]
-        sizes = (
-            starts_rows, min(rows, self.q.shape[2]), self.row_words, rows, *self.mask_strides, self.q.shape[1],
-            self.k.shape[2], *self.masked_logits, spec.grid[1] if spec.grid else 1,
-        )  # fmt: skip
-        constants = {"UNIT": UNITS.index(spec.unit), "WINDOW": window, **self.mask_constants, "BLOCK_M": ROW_PADDING}
-        valid = buffers  # not read
-        if spec.unit == "block" and spec.grid:
-            valid = _valid_starts(*spec.grid, window, spec.num_prefix_tokens, 2 * self.row_words, self.q.device)
-        with lanes(self.q.device, num_lanes) as streams:
-            for turn, first_bh in enumerate(range(0, num_bh, max_heads)):
-                heads, lane = min(max_heads, num_bh - first_bh), turn % num_lanes
-                bits = buffers[lane, first_bh if len(saved) else 0 :][:heads]
-                tensors = valid, window_rows[lane].view(torch.int32), bits, self.mask, self.mask_row_max
-                grid = -(-rows // ROW_PADDING), heads, 1
-                with streams[lane]:
-                    with urgent(self.q.device) if num_lanes > 1 else nullcontext():
-                        launch(drop_bits_kernel, grid, tensors, sizes, (*draws, first_bh), constants)
-                    yield first_bh, bits
+        layout, heads = self.layout, bits.shape[0]
+        seed, stream = int(self.spec.philox_seed), self.spec.stream
+        threshold = int(start_threshold(seed, stream, self.spec.start_prob))
+        key = id(drop_bits_kernel), heads
+        if (run := layout.launches.get(key)) is None:
+            grid = -(-layout.saved_shape[2] // ROW_PADDING), heads, 1
+            run = layout.launches[key] = Launch(drop_bits_kernel, grid, layout.bits_sizes, layout.bits_constants)
+        # Of each number, the kernel gets the low 32 bits as a signed integer.
+        draws = [c_int32(word).value for word in (seed, seed >> 32, stream, threshold)]
+        valid = bits if layout.valid is None else layout.valid
+        run((valid, ring, bits, self.mask, self.mask_row_max), (*draws, first_bh))
 
     def _transposed(self, bits: Tensor) -> Tensor:
         """Return bits as int64 (heads, words of 64 queries, keys); one word if all queries share a row."""
@@ -229,44 +182,44 @@ class TritonAttention:
 
         heads, row_words, rows = bits.shape
         transposed = bits.new_empty(heads, -(-rows // 64), 64 * row_words)
-        block_words = min(TRANSPOSED_WORDS, 1 << (row_words - 1).bit_length())
-        grid, sizes = (transposed.shape[1], -(-row_words // block_words), heads), (rows, int(rows > 1), row_words)
-        launch(transposed_bits_kernel, grid, (bits, transposed), sizes, (), {"BLOCK_WORDS": block_words})
+        key = id(transposed_bits_kernel), heads
+        if (run := self.layout.launches.get(key)) is None:
+            block_words = min(TRANSPOSED_WORDS, 1 << (row_words - 1).bit_length())
+            grid, sizes = (transposed.shape[1], -(-row_words // block_words), heads), (rows, int(rows > 1), row_words)
+            run = Launch(transposed_bits_kernel, grid, sizes, {"BLOCK_WORDS": block_words})
+            self.layout.launches[key] = run
+        run((bits, transposed), ())
         return transposed
 
     def _launch(
-        self, kernel: Any, size: int, tensors: tuple[Tensor, ...], strides: tuple[int, ...], bits: Tensor,
-        first_bh: int, *, over_keys: bool = False,
+        self, kernel: Any, tensors: tuple[Tensor, ...], strides: tuple[int, ...], bits: Tensor, first_bh: int, *,
+        over_keys: bool = False,
     ) -> None:  # fmt: skip
-        """Launch a kernel over `size` queries, or keys if `over_keys`, of all heads of `bits`.
+        """Launch a kernel over the queries, or keys if `over_keys`, of all heads of `bits`.
 
         It uses the largest blocks that fit. `strides` are those of tensors other than q, k, v, the mask and the bits.
         """
+        key = id(kernel), bits.shape[0], strides
+        if (run := self.layout.launches.get(key)) is not None:
+            run(tensors, (first_bh,))
+            return
         from triton.runtime.errors import OutOfResources
 
-        heads, words, rows = bits.shape
-        row_strides = (rows, 1) if self.stored_rows > 1 else (0 if over_keys else 1, int(over_keys))
-        sizes = (*self.strides, *strides, *self.mask_strides[:4], words * rows, *row_strides, *self.scalars)
-        first = max(self.first_block, 3) if over_keys and self.q.dtype == torch.float32 else self.first_block
+        layout, (heads, words, rows) = self.layout, bits.shape
+        row_strides = (rows, 1) if layout.saved_shape[2] > 1 else (0 if over_keys else 1, int(over_keys))
+        sizes = (*layout.strides, *strides, *layout.mask_strides, words * rows, *row_strides, *layout.scalars)
+        first = max(layout.first_block, 3) if over_keys and layout.is_float32 else layout.first_block
         for own, step, warps, stages in BLOCKS[first:]:
             block_m, block_n = (step, own) if over_keys else (own, step)
-            even = not self.q.shape[2] % block_m and not self.k.shape[2] % block_n and self.even_dims
-            constants = {**self.constants, "EVEN": even, "BLOCK_M": block_m, "BLOCK_N": block_n}
-            grid = -(-size // own), heads, 1
+            even = not layout.size[0] % block_m and not layout.size[1] % block_n and layout.even_dims
+            constants = {**layout.constants, "EVEN": even, "BLOCK_M": block_m, "BLOCK_N": block_n}
+            grid = -(-layout.size[over_keys] // own), heads, 1
+            run = Launch(kernel, grid, sizes, constants, num_warps=warps, num_stages=stages)
             try:
-                launch(kernel, grid, tensors, sizes, (first_bh,), constants, num_warps=warps, num_stages=stages)
+                run(tensors, (first_bh,))
             except OutOfResources:
                 if (own, step, warps, stages) == BLOCKS[-1]:
                     raise
             else:
+                layout.launches[key] = run
                 return
-
-
-@cache  # without a limit, as captured CUDA graphs go on reading them
-def _valid_starts(
-    grid_h: int, grid_w: int, window: int, num_prefix_tokens: int, num_words: int, device: torch.device
-) -> Tensor:
-    """Return the keys whose windows fit in the grid as 32-bit words, int32 (num_words,)."""
-    cell = torch.arange(32 * num_words) - num_prefix_tokens
-    valid = (cell >= 0) & (cell // grid_w <= grid_h - window) & (cell % grid_w <= grid_w - window)
-    return (valid.view(-1, 32).long() << torch.arange(32)).sum(dim=1).to(torch.int32).to(device)

@@ -15,10 +15,6 @@ MIN_CAPABILITY = 8, 0
 """On older GPUs, Triton multiplies without tensor cores."""
 WIDE_FLOAT32_BYTES = 139_776
 """Shared memory that the smallest blocks need in float32 for head dimensions above 128."""
-MAX_COMPILED = 4096
-"""Combinations of sizes for which `launch` remembers the compiled kernel."""
-
-_compiled: dict[tuple[Any, ...], tuple[Any, tuple[Any, ...]]] = {}
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
@@ -65,28 +61,33 @@ def warn_if_captured(device: torch.device) -> None:
         warnings.warn("All replays of this CUDA graph drop the same attention weights", RuntimeWarning, stacklevel=2)
 
 
-def launch(
-    kernel: Any, grid: tuple[int, int, int], tensors: tuple[Tensor, ...], sizes: tuple[float, ...],
-    numbers: tuple[int, ...], constants: dict[str, Any], **options: int,
-) -> None:  # fmt: skip
-    """Launch a kernel with these arguments, in order; `numbers` are those that it is not specialized for.
+class Launch:
+    """A kernel with its grid and what it is specialized for: sizes, constants, options. A call launches it for tensors.
 
-    To find what it compiled, Triton looks at each argument, which takes longer than a small kernel. For equal `sizes`
-    and constants, it is found at once here.
+    To find what it compiled, Triton looks at each argument, and asks the driver about each tensor, which takes longer
+    than a small kernel. Here a compiled kernel is kept, which holds for tensors that are aligned to 16 bytes, as those
+    of torch are unless they start within others. Calls must agree in the tensors' dtypes and devices.
     """
-    key = (
-        kernel, sizes, *constants.values(), *options.values(),
-        *((tensor.device, tensor.dtype, tensor.data_ptr() % 16) for tensor in tensors),
-    )  # fmt: skip
-    if (known := _compiled.get(key)) is not None:
-        compiled, values = known
-        compiled[grid](*tensors, *sizes, *numbers, *values)
-        return
-    compiled = kernel[grid](*tensors, *sizes, *numbers, **constants, **options)
-    if compiled is not None:  # the interpreter compiles nothing
-        if len(_compiled) >= MAX_COMPILED:
-            _compiled.clear()
-        _compiled[key] = compiled, tuple(constants[name] for name in kernel.arg_names if name in constants)
+
+    def __init__(
+        self, kernel: Any, grid: tuple[int, int, int], sizes: tuple[float, ...], constants: dict[str, Any],
+        **options: int,
+    ) -> None:  # fmt: skip
+        self.kernel, self.grid, self.sizes, self.constants, self.options = kernel, grid, sizes, constants, options
+        self.run: Any = None
+        self.values: tuple[Any, ...] = ()
+
+    def __call__(self, tensors: tuple[Tensor, ...], numbers: tuple[int, ...]) -> None:
+        """Launch the kernel with these arguments, in order; it is not specialized for `numbers`."""
+        addresses = [tensor.data_ptr() for tensor in tensors]
+        is_aligned = not any(address % 16 for address in addresses)
+        if is_aligned and self.run is not None:
+            self.run(*addresses, *self.sizes, *numbers, *self.values)
+            return
+        compiled = self.kernel[self.grid](*tensors, *self.sizes, *numbers, **self.constants, **self.options)
+        if is_aligned and compiled is not None:  # the interpreter compiles nothing
+            self.run = compiled[self.grid]
+            self.values = tuple(self.constants[name] for name in self.kernel.arg_names if name in self.constants)
 
 
 @contextmanager

@@ -14,8 +14,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from dropbench.harness.attention.kernels import triton_launch
+from dropbench.harness.attention.kernels import triton_launch, triton_layout
 from dropbench.harness.attention.kernels.triton_launch import TritonAttention
+from dropbench.harness.attention.kernels.triton_runtime import Launch
 from tests.harness.attention.attention_case import Case, Drop, needs_triton
 from tests.paths import ROOT
 
@@ -30,12 +31,15 @@ CASES: list[Callable[[], Case]] = [
     lambda: Case(Drop("block", 3, (7, 9), 2), "renormalize", "rows", causal=True, batch_heads=(1, 1)),
     lambda: Case(Drop("block", 4, (5, 40), 1, 201), "inverse", ratio=0.2, batch_heads=(1, 1)),
     lambda: Case(Drop("element"), "inverse", causal=True, head_dim=24, batch_heads=(1, 1)),
+    lambda: Case(Drop("block", 3, (5, 40), 1, 201), "renormalize", causal=True, seqlen_q=201, batch_heads=(1, 1)),
+    lambda: Case(Drop("column", seqlen_k=201), "inverse", causal=True, seqlen_q=201, batch_heads=(1, 1)),
+    lambda: Case(Drop("element", seqlen_k=201), "inverse", causal=True, seqlen_q=201, batch_heads=(1, 1)),
 ]
 """Each mask type, unit and rescaling mode once, as the interpreter takes seconds per case; 130 keys are two blocks."""
 
 
 @needs_triton
-@pytest.mark.parametrize("number", [*range(6), pytest.param(6, marks=pytest.mark.slow), 7])
+@pytest.mark.parametrize("number", [*range(6), pytest.param(6, marks=pytest.mark.slow), *range(7, 11)])
 def test_triton_matches_eager(number: int) -> None:
     CASES[number]().assert_matches_eager("triton")
 
@@ -52,7 +56,7 @@ def test_triton_matches_eager_in_half_precision() -> None:
 def test_the_backward_pass_makes_bits_again_only_if_they_are_not_saved(
     max_bits: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(triton_launch, "_max_bits", lambda q: max_bits)
+    monkeypatch.setattr(triton_layout, "_max_bits", lambda q: max_bits)
     calls: list[str] = []
     drop_bits = TritonAttention.drop_bits
 
@@ -70,7 +74,7 @@ def test_the_backward_pass_makes_bits_again_only_if_they_are_not_saved(
 @pytest.mark.parametrize("drop", [Drop("element"), Drop("column")], ids=str)
 def test_fake_tensors_match_real_ones(drop: Drop, max_bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Compilers rely on the shapes, strides and dtypes of both passes' results."""
-    monkeypatch.setattr(triton_launch, "_max_bits", lambda q: max_bits)
+    monkeypatch.setattr(triton_layout, "_max_bits", lambda q: max_bits)
     case = Case(drop, "renormalize", batch_heads=(1, 2))
     q, k, v = (tensor.detach() for tensor in (case.q, case.k, case.v))
     inputs: Any = q, k, v, None, None, *case.spec.flatten(), "triton", False, 0.25, False, 0
@@ -138,7 +142,7 @@ def test_loads_are_unchecked_only_where_all_tiles_are_within_bounds(
     seqlen_q: int, seqlen_k: int, head_dim: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     launches: list[dict[str, Any]] = []
-    monkeypatch.setattr(triton_launch, "launch", lambda *args, **options: launches.append(args[-1]))
+    monkeypatch.setattr(Launch, "__call__", lambda self, tensors, numbers: launches.append(self.constants))
     q, k = (torch.zeros(1, 1, size, head_dim, dtype=torch.float16) for size in (seqlen_q, seqlen_k))
     spec = Case(Drop("element", seqlen_k=seqlen_k), "renormalize").spec
     attention = TritonAttention(q, k, k, None, spec, None, causal=False, scale=1.0)

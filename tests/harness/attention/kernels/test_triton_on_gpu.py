@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from dropbench.harness.attention.backends import Backend
-from dropbench.harness.attention.kernels import triton_launch
+from dropbench.harness.attention.kernels import triton_layout
 from dropbench.harness.attention.reference.sdpa import plain_attention
 from dropbench.harness.attention.reference.units import Rescale
 from tests.harness.attention.attention_case import Case, Drop
@@ -72,7 +72,7 @@ def test_heads_in_turns_match_double_precision(dtype: torch.dtype, monkeypatch: 
         for _ in range(2)
     )
     together = _results(on_gpu, "triton", device="cuda")
-    monkeypatch.setattr(triton_launch, "_max_bits", lambda q: 1)
+    monkeypatch.setattr(triton_layout, "_max_bits", lambda q: 1)
     for _ in range(10):
         assert all(map(torch.equal, together, _results(on_gpu, "triton", device="cuda")))
     _assert_match(together, in_double, TOLERANCES[dtype])

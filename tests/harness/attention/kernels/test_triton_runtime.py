@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from dropbench.harness.attention.kernels import triton_runtime
-from dropbench.harness.attention.kernels.triton_runtime import _gpu_reason, gpu_reason, launch, warn_if_captured
+from dropbench.harness.attention.kernels.triton_runtime import Launch, _gpu_reason, gpu_reason, warn_if_captured
 
 GRID = 4, 2, 1
 
@@ -46,38 +46,22 @@ class Compiled:
         return run
 
 
-@pytest.fixture(autouse=True)
-def _nothing_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(triton_runtime, "_compiled", {})
-
-
-def test_equal_sizes_reuse_a_compiled_kernel_with_new_numbers() -> None:
-    kernel, tensor = Kernel(), torch.zeros(64)
-    for seed in (5, 7):
-        launch(kernel, GRID, (tensor,), (16,), (seed,), {"UNIT": 1, "BLOCK": 32}, num_warps=4)
+def test_a_compiled_kernel_is_launched_again_with_other_tensors_and_numbers() -> None:
+    kernel, tensors = Kernel(), [torch.zeros(64), torch.ones(64)]
+    run = Launch(kernel, GRID, (16,), {"UNIT": 1, "BLOCK": 32}, num_warps=4)
+    for tensor, seed in zip(tensors, (5, 7), strict=True):
+        run((tensor,), (seed,))
     assert kernel.compilations == [{"num_warps": 4}]
-    assert kernel.launches == [(GRID, tensor, 16, seed, 32, 1) for seed in (5, 7)]
+    assert kernel.launches == [(GRID, tensors[0], 16, 5, 32, 1), (GRID, tensors[1].data_ptr(), 16, 7, 32, 1)]
 
 
-@pytest.mark.parametrize(
-    "changed", [{"sizes": (17,)}, {"unit": 2}, {"warps": 8}, {"dtype": torch.float16}, {"start": 1}], ids=str
-)
-def test_whatever_a_kernel_is_specialized_for_compiles_it_again(changed: dict[str, Any]) -> None:
-    kernel = Kernel()
-    for change in ({}, changed):
-        tensor = torch.zeros(64, dtype=change.get("dtype", torch.float32))[change.get("start", 0) :]
-        constants = {"UNIT": change.get("unit", 1), "BLOCK": 32}
-        launch(
-            kernel, GRID, (tensor,), change.get("sizes", (16,)), (5,), constants, num_warps=change.get("warps", 4)
-        )  # fmt: skip
-    assert len(kernel.compilations) == len(kernel.launches) == 2
-
-
-def test_the_number_of_remembered_kernels_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(triton_runtime, "MAX_COMPILED", 3)
-    for size in range(10):
-        launch(Kernel(), GRID, (torch.zeros(64),), (size,), (5,), {"UNIT": 1, "BLOCK": 32})
-        assert 0 < len(triton_runtime._compiled) <= 3
+def test_what_is_compiled_for_aligned_tensors_is_not_used_for_others() -> None:
+    kernel, tensor = Kernel(), torch.zeros(64)
+    run = Launch(kernel, GRID, (16,), {"UNIT": 1, "BLOCK": 32})
+    for start in (1, 0, 1, 4):
+        run((tensor[start:],), (5,))
+    assert len(kernel.compilations) == 3
+    assert kernel.launches[-1] == (GRID, tensor[4:].data_ptr(), 16, 5, 32, 1)
 
 
 H200 = {"name": "H200", "major": 9, "minor": 0, "shared_memory_per_block_optin": 232_448}
