@@ -38,7 +38,10 @@ BENCHMARKS = {
 """Name → module and function. Those for a GPU run where fairseq and mmdet are not installed."""
 ON_GPU = "gpu-steps", "gpu-attention", "gpu-trials", "gpu-epoch"
 """Those that need a GPU, the most telling first."""
-NOTES = {"gpu-attention": "benchmarks.gpu.attention:NOTE", "gpu-instructions": "benchmarks.gpu.instructions:NOTE"}
+NOTES = {
+    "gpu-attention": "benchmarks.gpu.attention:NOTE", "gpu-trials": "benchmarks.gpu.trials:NOTE",
+    "gpu-instructions": "benchmarks.gpu.instructions:NOTE",
+}  # fmt: skip
 HEAD = """# Benchmarks
 
 `python -m benchmarks [NAME…] --write` runs benchmarks and rewrites their sections. Times are medians of interleaved

@@ -81,7 +81,7 @@ def of_shape(length: int, head_dim: int, causal: bool) -> Iterator[Measurement]:
         "FlashAttention-2 with its dropout": of_backend(SDPBackend.FLASH_ATTENTION, dropout_p=RATIO, causal=causal),
     }
     graphs = [graph_of(step, call) for call in (*peers.values(), *calls.values())]
-    flash, choice, dropping, *regularized = interleave(graphs, max(4, min(20, 2**16 // length)))
+    flash, choice, dropping, *regularized = interleave(graphs, max(3, min(20, 2**15 // length)))
     for name, seconds in zip(calls, regularized, strict=True):
         yield measurement(f"{name}, {title}", seconds, FLASH, flash, limit=LIMIT)
     yield measurement(f"dropkey, {title}", regularized[0], CHOICE, choice, limit=None)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import sys
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -34,19 +35,20 @@ from dropbench.harness.training.data_loading import MicroBatch, StepBatches, to_
 from dropbench.harness.training.trainer import Trainer
 
 DEVICE = "cuda"
-LIMIT, ROUNDS = 1.10, 20
+LIMIT, ROUNDS = 1.10, 10
 REGULARIZERS = "dropkey", "dropout"
 PLAIN = "the same with nothing dropped, SDPA by the kernel that torch chooses"
 VIT: dict[str, Any] = {
     "task": "image-classification", "data": "imagenet-synthetic", "model": "vit-small",
-    "overrides": {"batch_size": 128, "image_size": 224, "amp": "bf16"},
+    "overrides": {"image_size": 224, "amp": "bf16"},
 }  # fmt: skip
 BERT: dict[str, Any] = {
     "task": "text-classification", "data": "trec-synthetic", "model": "bert-base",
-    "overrides": {"batch_size": 32, "max_length": 512, "amp": "bf16"},
+    "overrides": {"max_length": 512, "amp": "bf16"},
 }  # fmt: skip
 TOKENS, VOCABULARY = 512, 50
-BATCH, EPOCH = 128, 12_800
+VIT_BATCH = 512
+BATCH, EPOCH = 128, 6_400
 """Images of a batch, and of an epoch of T2T-ViT-14."""
 CALLS = 200
 """Calls of attention per round, to measure what a call costs on the CPU."""
@@ -57,17 +59,17 @@ def gpu_steps() -> list[Measurement]:
     if not torch.cuda.is_available():
         print("gpu-steps: skipped: torch finds no GPU", file=sys.stderr)
         return []
-    rows = [row for title, fields, batch in STEPS for row in of_model(title, fields, batch)]
-    return [*rows, *untouched_vit(), *overhead()]
+    return [row for case in STEPS for row in of_model(*case)] + [*untouched_vit(), *overhead()]
 
 
-def of_model(title: str, fields: dict[str, Any], make_batch: Callable[[Any], Any]) -> Iterator[Measurement]:
+def of_model(title: str, trial: dict[str, Any], size: int, make_batch: Callable[[Any], Any]) -> Iterator[Measurement]:
     """Measure the engine's steps of a model with each regularizer, and without, alternately."""
+    fields, title = {**trial, "overrides": {**trial["overrides"], "batch_size": size}}, f"{title.format(size)}, bf16"
     with temporary_settings(device=DEVICE) as settings:
         steps = [engine_step(fields, name, make_batch, settings) for name in ("none", *REGULARIZERS)]
         plain, *regularized = interleave(steps, ROUNDS)
         for name, seconds in zip(REGULARIZERS, regularized, strict=True):
-            yield measurement(f"a step of {title}, bf16, {name}", seconds, PLAIN, plain, limit=LIMIT)
+            yield measurement(f"a step of {title}, {name}", seconds, PLAIN, plain, limit=LIMIT)
 
 
 def engine_step(
@@ -105,22 +107,25 @@ def padded_texts(task: Any) -> Any:
     return tokens.masked_fill(torch.arange(TOKENS) >= lengths[:, None], 0), labels
 
 
-STEPS: list[tuple[str, dict[str, Any], Callable[[Any], Any]]] = [
-    ("ViT-S, 128 images of 224 px", VIT, images),
-    ("BERT-base, 32 texts of 512 tokens", BERT, texts),
-    ("BERT-base, 32 texts of 256 to 512 tokens", BERT, padded_texts),
+STEPS: list[tuple[str, dict[str, Any], int, Callable[[Any], Any]]] = [
+    ("ViT-S, {} images of 224 px", VIT, VIT_BATCH, images),
+    ("BERT-base, {} texts of 512 tokens", BERT, 64, texts),
+    ("ViT-S, {} images of 224 px", VIT, 128, images),
+    ("BERT-base, {} texts of 256 to 512 tokens", BERT, 64, padded_texts),
 ]
-"""Title, fields of the trial, and what makes the batch."""
+"""Title, fields of the trial, size of the batch, and what makes it. Steps of few images wait for the CPU."""
 
 
 def untouched_vit() -> Iterator[Measurement]:
     """Measure a step of timm's ViT-S that `regularize` changed, against the model as timm builds it."""
-    inputs, labels = torch.randn(BATCH, 3, 224, 224, device=DEVICE), torch.randint(1000, (BATCH,), device=DEVICE)
+    inputs = torch.randn(VIT_BATCH, 3, 224, 224, device=DEVICE)
+    labels = torch.randint(1000, (VIT_BATCH,), device=DEVICE)
 
     def stepper(name: str | None) -> Callable[[], None]:
         model: nn.Module = timm.create_model("vit_small_patch16_224").to(DEVICE).train()
         if name is not None:
-            regularize(model, name, ratio=RATIO)
+            with contextlib.redirect_stdout(io.StringIO()):  # the list of sites
+                regularize(model, name, ratio=RATIO)
         optimizer = torch.optim.AdamW(model.parameters(), fused=True)
 
         def step() -> None:
@@ -135,7 +140,7 @@ def untouched_vit() -> Iterator[Measurement]:
 
     plain, *regularized = interleave([stepper(name) for name in (None, *REGULARIZERS)], ROUNDS)
     for name, seconds in zip(REGULARIZERS, regularized, strict=True):
-        title = f"a step of timm's ViT-S after `regularize`, 128 images of 224 px, bf16, {name}"
+        title = f"a step of timm's ViT-S after `regularize`, {VIT_BATCH} images of 224 px, bf16, {name}"
         yield measurement(title, seconds, "timm's model, untouched", plain, limit=LIMIT)
 
 
@@ -184,7 +189,7 @@ def gpu_epoch() -> list[Measurement]:
             steps = EPOCH // BATCH
             engine = Ours(task_of(settings, **fields), settings, steps)
             plain = task_of(settings, **{**fields, "regularizer": "none", "params": {}})
-            with closing(timm_steps(plain.build_model().to(DEVICE), Path(files))) as peer:
+            with contextlib.closing(timm_steps(plain.build_model().to(DEVICE), Path(files))) as peer:
                 row = compare(
                     f"{steps} steps of T2T-ViT-14, {BATCH} files, fp16, dropkey", waiting(engine.run),
                     "timm's loop and loader, nothing dropped", waiting(lambda: [*islice(peer, steps)].clear()),

@@ -51,7 +51,7 @@ def _padded(size: int) -> int:
 
 
 class Layout:
-    """What the launches of a call depend on, except the numbers in its tensors: calls that are equal in it share one.
+    """Sizes, strides and constants of the launches of a call; calls that are equal in these share one.
 
     Attributes:
         launches: launches by kernel, number of heads and, for the passes, strides of the outputs' gradient.
