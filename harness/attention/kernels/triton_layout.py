@@ -66,7 +66,7 @@ class Layout:
         causal: bool, scale: float, precision: str, max_bits: int,
     ) -> None:  # fmt: skip
         self.launches: dict[tuple[Any, ...], Launch] = {}
-        self.size, self.num_bh, self.unit = (q.shape[2], k.shape[2]), q.shape[0] * q.shape[1], spec.unit
+        self.size, self.num_bh = (q.shape[2], k.shape[2]), q.shape[0] * q.shape[1]
         mask_type, masked_logit_max = 0, 0.0
         mask_strides: tuple[int, ...] = (0,) * 7
         if mask is not None:
@@ -74,8 +74,7 @@ class Layout:
             mask_strides = *mask.expand(*q.shape[:3], k.shape[2]).stride(), 0, 0, 0
             if mask.dtype != torch.bool:
                 mask_type, masked_logit_max = 2, torch.finfo(mask.dtype).min / 2
-                row_max = mask.new_empty(1).expand(mask.shape[:-1]).expand(q.shape[:3])
-                mask_strides = *mask_strides[:4], *row_max.stride()
+                mask_strides = *mask_strides[:4], *mask.amax(dim=-1).expand(q.shape[:3]).stride()
         inverse = keep_scale is not None
         self.saved_shape = saved_bits_shape(q, k, mask, spec.unit, inverse=inverse, causal=causal)
         _, words, rows = self.saved_shape

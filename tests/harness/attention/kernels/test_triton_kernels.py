@@ -125,6 +125,14 @@ def test_rows_of_a_mask_may_lie_more_than_two_gigabytes_apart(mask_type: str) ->
     case.assert_matches_eager("triton")
 
 
+@needs_triton
+def test_masked_keys_are_found_by_the_maximum_of_their_own_row() -> None:
+    case = Case(Drop("element", seqlen_k=4), "renormalize", "additive", seqlen_q=40, batch_heads=(2, 2))
+    assert case.mask is not None
+    case.mask = case.mask.expand(2, 1, 40, 4) - 100.0 * (torch.arange(80) % 2).view(2, 1, 40, 1)
+    case.assert_matches_eager("triton")
+
+
 def test_tensors_are_copied_if_offsets_in_a_head_take_more_than_32_bits() -> None:
     def strided(*strides: int) -> Tensor:
         return torch.empty_strided((1, 2, 3, 16), strides, dtype=torch.float16, device="meta")
