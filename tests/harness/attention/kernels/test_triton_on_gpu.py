@@ -20,8 +20,8 @@ pytestmark = pytest.mark.skipif(
     find_spec("triton") is None or not torch.cuda.is_available(), reason="there is no GPU, or Triton is not installed"
 )
 
-TOLERANCES = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.2e-2}
-"""Of the difference's norm over the reference's."""
+TOLERANCES = {torch.float32: 1e-5, torch.float16: 3e-3, torch.bfloat16: 1.2e-2}
+"""Of the difference's norm over the reference's. With a single key, gradients are rounding errors of the output."""
 DROPS = [
     Drop("element"), Drop("element", 3), Drop("element", 33, seqlen_k=192), Drop("column", 2, seqlen_k=260),
     Drop("block", 3, (7, 9), 2), Drop("block", 1, (8, 16), 0, 128),
