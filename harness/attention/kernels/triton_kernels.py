@@ -17,8 +17,8 @@ import triton.language as tl
 from dropbench.harness.attention.kernels.triton_drop_mask import ADDITIVE, BOOLEAN, load_words, unpack_words
 
 LOG2_E = tl.constexpr(1.4426950408889634)
-INF_BITS = tl.constexpr(0x7F800000)
-"""inf in float32."""
+PADDED_ROWS = tl.constexpr(128)
+"""Row statistics are padded to multiples of it, so that no block reads past them."""
 
 
 @triton.jit
@@ -146,6 +146,12 @@ def _packed(low, high):
 
 
 @triton.jit
+def _of_head(Stats, off_bh, seqlen_q):
+    """Return the pointer to the first row statistics of a head."""
+    return Stats + off_bh.to(tl.int64) * (tl.cdiv(seqlen_q, PADDED_ROWS) * PADDED_ROWS)
+
+
+@triton.jit
 def _low_float(packed):
     return packed.to(tl.int32).to(tl.float32, bitcast=True)
 
@@ -178,8 +184,8 @@ def bwd_dq_kernel(
 ):  # fmt: skip
     """Compute dq for BLOCK_M queries of one head, and Stats, the row statistics of each query for the pass over keys.
 
-    DQ is (B, H, T, d), contiguous. Stats is int64, (B, H, T): lse in the low half, and delta, the sum of output times
-    gradient, in the high half.
+    DQ is (B, H, T, d), contiguous. Stats is int64, (B, H, T), padded: lse in the low half, inf for the padding, and
+    delta, the sum of output times gradient, in the high half.
     """
     start_m, off_bh = _query_block(IS_CAUSAL) * BLOCK_M, first_bh + tl.program_id(1)
     off_b, off_h = (off_bh // num_heads).to(tl.int64), (off_bh % num_heads).to(tl.int64)
@@ -195,7 +201,7 @@ def bwd_dq_kernel(
     out = _load_tile(Out, offs_m, stride_om, seqlen_q, offs_dv[None, :], stride_od, head_dim_v, EVEN)
     lse = tl.load(Lse + off_bh * seqlen_q + offs_m, mask=offs_m < seqlen_q, other=float("inf"))
     delta = tl.sum(do.to(tl.float32) * out.to(tl.float32), axis=1, keep_dims=True)
-    tl.store(Stats + off_bh * seqlen_q + offs_m, _packed(lse, delta), mask=offs_m < seqlen_q)
+    tl.store(_of_head(Stats, off_bh, seqlen_q) + offs_m, _packed(lse, delta))
     mask_args = (Mask + off_b * stride_mb + off_h * stride_mh, stride_mm, stride_mn)
     bits_args = (Bits + tl.program_id(1).to(tl.int64) * stride_bits_h, stride_bits_word, stride_bits_row)
     end_n = seqlen_k
@@ -254,10 +260,7 @@ def bwd_dkdv_kernel(
         q = _load_tile(Q, offs_m[None, :], stride_qm, seqlen_q, offs_d[:, None], stride_qd, head_dim, EVEN)
         do = _load_tile(DO, offs_m[:, None], stride_dom, seqlen_q, offs_dv[None, :], stride_dod, head_dim_v, EVEN)
         offs_m = offs_m[None, :]
-        if EVEN:
-            stats = tl.load(Stats + off_bh * seqlen_q + offs_m)
-        else:
-            stats = tl.load(Stats + off_bh * seqlen_q + offs_m, mask=offs_m < seqlen_q, other=INF_BITS)
+        stats = tl.load(_of_head(Stats, off_bh, seqlen_q) + offs_m)
         lse, delta = _low_float(stats), _low_float(stats >> 32)
         words = load_words(bits_args, start_m, offs_n, BLOCK_M)
         qk = tl.dot(k, q, input_precision=PRECISION)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dropbench.harness.attention.kernels.triton_layout import ROW_PADDING, layout_of
+from dropbench.harness.attention.kernels.triton_layout import ROW_PADDING, layout_of, padded
 from dropbench.harness.attention.kernels.triton_runtime import Launch, gpu_reason, lanes, urgent, warn_if_captured
 from dropbench.harness.attention.reference.drop_masks import DropSpec, start_threshold
 
@@ -113,7 +113,7 @@ class TritonAttention:
         q, k, v, mask = self.q, self.k, self.v, self.mask
         out, d_out = _near(out), _near(d_out)
         dq, dk, dv = (torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in (q, k, v))
-        stats = torch.empty_like(lse, dtype=torch.int64)
+        stats = lse.new_empty(*lse.shape[:2], padded(lse.shape[2]), dtype=torch.int64)
         with torch.cuda.device_of(q), closing(self.drop_bits(saved, made=saved.shape[0] > 0)) as parts:
             for first_bh, bits in parts:
                 for_q = q, k, v, d_out, out, lse, stats, mask, bits, dq

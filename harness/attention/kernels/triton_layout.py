@@ -13,7 +13,7 @@ from dropbench.harness.attention.reference.drop_masks import UNITS, DropSpec
 from dropbench.harness.attention.reference.sdpa import MASKED_LOGIT_GAP
 
 ROW_PADDING = 128
-"""Stored decisions are padded to multiples of it, so that no block reads past them."""
+"""Stored decisions and row statistics are padded to multiples of it, so that no block reads past them."""
 MAX_BITS = 2**25
 """Bytes of decisions that are saved for the backward pass, 1 bit per query and key: at most these or, if they are more,
 as many as those of the queries. Otherwise they are made twice, and at most twice as many bytes are stored at a time, or
@@ -35,7 +35,7 @@ def saved_bits_shape(
     There is one row for all queries if they may attend to the same keys. There are 0 heads if not all bits are stored
     at a time, see `MAX_BITS`; the backward pass makes them again.
     """
-    num_heads, words, rows = q.shape[0] * q.shape[1], _padded(k.shape[2]) // 64, _padded(q.shape[2])
+    num_heads, words, rows = q.shape[0] * q.shape[1], padded(k.shape[2]) // 64, padded(q.shape[2])
     rows_share_mask = inverse or not (causal or (mask is not None and mask.dim() > 1 and mask.shape[-2] > 1))
     if unit == "column" and rows_share_mask:
         rows = 1
@@ -46,7 +46,8 @@ def _max_bits(q: Tensor) -> int:
     return max(MAX_BITS, q.numel() * q.element_size())
 
 
-def _padded(size: int) -> int:
+def padded(size: int) -> int:
+    """Return the number of stored rows for some queries."""
     return -(-size // ROW_PADDING) * ROW_PADDING
 
 
