@@ -234,11 +234,14 @@ def drop_bits_kernel(
 
 
 @triton.jit
-def transposed_bits_kernel(Bits, Transposed, stride_bits_word, stride_bits_m, row_words, BLOCK_WORDS: tl.constexpr):
-    """Store words of 64 queries per key, int64 (heads, query words, 64 · row_words), from those of `drop_bits_kernel`.
+def transposed_bits_kernel(
+    Bits, Transposed, stride_bits_word, stride_bits_m, stride_transposed_word, row_words, BLOCK_WORDS: tl.constexpr
+):  # fmt: skip
+    """Store words of 64 queries per key instead of words of 64 keys per query, those of `drop_bits_kernel`.
 
     A program transposes BLOCK_WORDS squares of 64 × 64 bits of one head: it exchanges the off-diagonal quarters of ever
-    smaller squares.
+    smaller squares. Transposed is int64, (heads, row_words, stride_transposed_word). Squares keep their places, so it
+    may be Bits.
     """
     query_word, off_bh = tl.program_id(0), tl.program_id(2).to(tl.int64)
     offs_word = (tl.program_id(1) * BLOCK_WORDS + tl.arange(0, BLOCK_WORDS))[None, :]
@@ -252,9 +255,8 @@ def transposed_bits_kernel(Bits, Transposed, stride_bits_word, stride_bits_m, ro
     words = _exchange_squares(words, 4, 0x0F0F0F0F0F0F0F0F, BLOCK_WORDS)
     words = _exchange_squares(words, 2, 0x3333333333333333, BLOCK_WORDS)
     words = _exchange_squares(words, 1, 0x5555555555555555, BLOCK_WORDS)
-    offs_n = offs_word * 64 + tl.arange(0, 64)[:, None]
-    Transposed += (off_bh * tl.num_programs(0) + query_word) * row_words * 64
-    tl.store(Transposed + offs_n, words.to(tl.int64, bitcast=True), mask=in_bounds)
+    transposed_ptrs = Transposed + (off_bh * row_words + offs_word) * stride_transposed_word + offs_m
+    tl.store(transposed_ptrs, words.to(tl.int64, bitcast=True), mask=in_bounds)
 
 
 @triton.jit

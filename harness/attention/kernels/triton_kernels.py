@@ -235,7 +235,7 @@ def bwd_dkdv_kernel(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_DV: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Compute dk and dv for BLOCK_N keys of one head, from transposed bits.
+    """Compute dk and dv for BLOCK_N keys of one head, from transposed bits, whose `stride_bits_row` is that of 64 keys.
 
     DK is (B, H, S, d), DV (B, H, S, e), both contiguous.
     """
@@ -250,7 +250,8 @@ def bwd_dkdv_kernel(
     k = _load_tile(K, offs_n, stride_kn, seqlen_k, offs_d[None, :], stride_kd, head_dim, EVEN)
     v = _load_tile(V, offs_n, stride_vn, seqlen_k, offs_dv[None, :], stride_vd, head_dim_v, EVEN)
     mask_args = (Mask + off_b * stride_mb + off_h * stride_mh, stride_mm, stride_mn)
-    bits_args = (Bits + tl.program_id(1).to(tl.int64) * stride_bits_h, stride_bits_word, stride_bits_row)
+    bits_args = (Bits + tl.program_id(1).to(tl.int64) * stride_bits_h, stride_bits_word, 1)
+    offs_bits = offs_n // 64 * stride_bits_row + offs_n % 64
     begin_m = 0
     if IS_CAUSAL:
         begin_m = start_n // BLOCK_M * BLOCK_M
@@ -262,7 +263,7 @@ def bwd_dkdv_kernel(
         offs_m = offs_m[None, :]
         stats = tl.load(_of_head(Stats, off_bh, seqlen_q) + offs_m)
         lse, delta = _low_float(stats), _low_float(stats >> 32)
-        words = load_words(bits_args, start_m, offs_n, BLOCK_M)
+        words = load_words(bits_args, start_m, offs_bits, BLOCK_M)
         qk = tl.dot(k, q, input_precision=PRECISION)
         dp = tl.dot(v, tl.trans(do), input_precision=PRECISION)
         dropped = unpack_words(words, BLOCK_M, INVERSE)

@@ -114,12 +114,13 @@ class TritonAttention:
         out, d_out = _near(out), _near(d_out)
         dq, dk, dv = (torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in (q, k, v))
         stats = lse.new_empty(*lse.shape[:2], padded(lse.shape[2]), dtype=torch.int64)
-        with torch.cuda.device_of(q), closing(self.drop_bits(saved, made=saved.shape[0] > 0)) as parts:
+        are_saved = saved.shape[0] > 0
+        with torch.cuda.device_of(q), closing(self.drop_bits(saved, made=are_saved)) as parts:
             for first_bh, bits in parts:
                 for_q = q, k, v, d_out, out, lse, stats, mask, bits, dq
                 strides = *d_out.stride(), *out.stride()
                 self._launch(triton_kernels.bwd_dq_kernel, for_q, strides, bits, first_bh)
-                transposed = self._transposed(bits)
+                transposed = self._transposed(bits, in_place=not are_saved)
                 for_k = q, k, v, d_out, stats, mask, transposed, dk, dv
                 self._launch(
                     triton_kernels.bwd_dkdv_kernel, for_k, d_out.stride(), transposed, first_bh, over_keys=True
@@ -176,16 +177,17 @@ class TritonAttention:
         valid = bits if layout.valid is None else layout.valid
         run((valid, ring, bits, self.mask, self.mask_row_max), (*draws, first_bh))
 
-    def _transposed(self, bits: Tensor) -> Tensor:
-        """Return bits as int64 (heads, words of 64 queries, keys); one word if all queries share a row."""
+    def _transposed(self, bits: Tensor, *, in_place: bool) -> Tensor:
+        """Return bits as words of 64 queries, int64 (heads, words, rows), at least 64 rows; see its kernel."""
         from dropbench.harness.attention.kernels.triton_drop_mask import transposed_bits_kernel
 
         heads, row_words, rows = bits.shape
-        transposed = bits.new_empty(heads, -(-rows // 64), 64 * row_words)
+        transposed = bits if in_place and rows > 1 else bits.new_empty(heads, row_words, max(64, rows))
         key = id(transposed_bits_kernel), heads
         if (run := self.layout.launches.get(key)) is None:
             block_words = min(TRANSPOSED_WORDS, 1 << (row_words - 1).bit_length())
-            grid, sizes = (transposed.shape[1], -(-row_words // block_words), heads), (rows, int(rows > 1), row_words)
+            grid = -(-rows // 64), -(-row_words // block_words), heads
+            sizes = rows, int(rows > 1), transposed.shape[2], row_words
             run = Launch(transposed_bits_kernel, grid, sizes, {"BLOCK_WORDS": block_words})
             self.layout.launches[key] = run
         run((bits, transposed), ())
@@ -206,7 +208,8 @@ class TritonAttention:
         from triton.runtime.errors import OutOfResources
 
         layout, (heads, words, rows) = self.layout, bits.shape
-        row_strides = (rows, 1) if layout.saved_shape[2] > 1 else (0 if over_keys else 1, int(over_keys))
+        word_stride = (64 if over_keys else rows) if layout.saved_shape[2] > 1 else int(not over_keys)
+        row_strides = word_stride, rows if over_keys else int(layout.saved_shape[2] > 1)
         sizes = (*layout.strides, *strides, *layout.mask_strides, words * rows, *row_strides, *layout.scalars)
         first = max(layout.first_block, 3) if over_keys and layout.is_float32 else layout.first_block
         for own, step, warps, stages in BLOCKS[first:]:

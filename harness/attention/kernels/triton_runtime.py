@@ -45,7 +45,7 @@ def _compile_error(index: int) -> str | None:
         from dropbench.harness.attention.kernels.triton_drop_mask import transposed_bits_kernel
 
         with torch.cuda.device(index):
-            sizes = 128, 1, 2
+            sizes = 128, 1, 128, 2
             compiled = transposed_bits_kernel.warmup(torch.int64, torch.int64, *sizes, BLOCK_WORDS=2, grid=(1, 1, 1))
             compiled[1, 1, 1]  # loads it
     except Exception as error:
