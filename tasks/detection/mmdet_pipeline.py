@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ META_KEYS = ("img_id", "ori_shape", "img_shape", "scale_factor")
 """The keys of mmdet's metainfo that a batch holds for each image."""
 SIZE_KEYS = ("scale", "scales", "crop_size")
 """Options of mmdet's transforms that are sizes in pixels."""
+UNLIMITED = 10**6
+"""Longest side of an image that is resized to be cropped. DETR and QPIC limit it after the crop alone, mmdet always."""
 
 
 class MmdetImages:
@@ -93,4 +96,9 @@ def scaled_pipelines(size: int, backend: str | None = None) -> dict[str, list[di
         return max(1, round(value * size / PUBLISHED_SIZE)) if is_size else value
 
     config = detr_config()
-    return {"train": scale(list(config.train_pipeline)), "test": scale(list(config.test_pipeline))}
+    training = scale(list(config.train_pipeline))
+    for branch in (branch for transform in training for branch in transform.get("transforms", ())):
+        for first, second in pairwise(branch):
+            if second["type"] == "RandomCrop":
+                first["scales"] = [(shorter, UNLIMITED) for shorter, _ in first["scales"]]
+    return {"train": training, "test": scale(list(config.test_pipeline))}

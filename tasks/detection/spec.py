@@ -55,7 +55,7 @@ class ObjectDetectionSpec(PresetTask):
     """Object detection: boxes with classes."""
 
     name: ClassVar[str] = "object-detection"
-    result_version: ClassVar[int] = 2
+    result_version: ClassVar[int] = 3
     recipe_type: ClassVar[type[Recipe]] = ObjectDetectionRecipe
     metrics: ClassVar[tuple[Metric, ...]] = tuple(Metric(name, optional="-" in name) for name in AP_NAMES)
     recipe: ObjectDetectionRecipe
@@ -65,7 +65,7 @@ class InteractionDetectionSpec(PresetTask):
     """Interaction detection: pairs of a person and an object, with verbs; metrics of rare ones if there are any."""
 
     name: ClassVar[str] = "interaction-detection"
-    result_version: ClassVar[int] = 2
+    result_version: ClassVar[int] = 3
     recipe_type: ClassVar[type[Recipe]] = DetectionRecipe
     metrics: ClassVar[tuple[Metric, ...]] = tuple(
         Metric(f"map-{part}{ending}", optional=True) for ending in AP_SETTINGS for part in ("full", "rare", "non-rare")

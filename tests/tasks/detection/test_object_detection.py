@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from mmdet.datasets import CocoDataset
+from mmdet.registry import TRANSFORMS
 
 from dropbench.adapters.vision.detr import detr_config, in_mmdet
 from dropbench.harness.errors import InputError
@@ -43,12 +44,22 @@ def task() -> ObjectDetection:
 def test_the_pipelines_equal_those_of_mmdet_with_scaled_sizes() -> None:
     config = detr_config()
     whole, half = scaled_pipelines(800), scaled_pipelines(400)
+    before_crop = whole["train"][3]["transforms"][1][0]
+    before_crop["scales"] = [(shorter, 1333) for shorter, _ in before_crop["scales"]]
     assert whole == {"train": list(config.train_pipeline), "test": list(config.test_pipeline)}
     scales = half["train"][3]["transforms"][0][0]["scales"]
     assert (scales[0], scales[-1]) == ((240, 666), (400, 666))
     assert half["train"][3]["transforms"][1][1]["crop_size"] == (192, 300)
     assert half["test"][1]["scale"] == (666, 400)
     assert half["train"][2] == config.train_pipeline[2]
+
+
+def test_a_wide_image_is_resized_by_its_shorter_side_before_it_is_cropped() -> None:
+    with in_mmdet():
+        resize = TRANSFORMS.build(scaled_pipelines(800, "pillow")["train"][3]["transforms"][1][0])
+        height, width = resize({"img": np.zeros((40, 200, 3), np.uint8)})["img_shape"]
+    assert height in (400, 500, 600)
+    assert width == 5 * height
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
