@@ -29,6 +29,8 @@ class VitOptions(StrictModel):
     num_heads: int | None = Field(default=None, ge=1)
     mlp_ratio: float | None = Field(default=None, gt=0)
     drop_rate: float | None = Field(default=None, ge=0, lt=1, description="before the classifier")
+    pos_drop_rate: float | None = Field(default=None, ge=0, lt=1, description="on the embedded patches")
+    attn_drop_rate: float | None = Field(default=None, ge=0, lt=1, description="on attention weights")
     proj_drop_rate: float | None = Field(default=None, ge=0, lt=1, description="on the outputs of sublayers")
     drop_path_rate: float | None = Field(default=None, ge=0, lt=1, description="of the last block")
     class_token: bool | None = None

@@ -22,7 +22,7 @@ from dropbench.harness.trials.task import TASKS
 from dropbench.harness.trials.trial import Trial
 from dropbench.jobs.queue.reconcile import ACTIVE, collect, import_results
 from dropbench.jobs.queue.request import Requested
-from dropbench.jobs.submission.submission import job_name, revoke
+from dropbench.jobs.submission.submission import job_name, read_elements, revoke
 from dropbench.jobs.worker import slots
 from dropbench.jobs.worker.retry import EXHAUSTED
 from dropbench.tasks.data.check import require_readable
@@ -180,15 +180,20 @@ def cancel(store: Store, settings: Settings, ids: Iterable[str], reason: str = B
 
 
 def _cancel_idle(store: Store, arrays: Sequence[SubmissionRow]) -> None:
-    """Cancel the jobs of arrays that have no active trial left."""
+    """Cancel the jobs of arrays that have no active trial left; of others, the jobs without such trials."""
     from dropbench.jobs.slurm import client
 
-    busy = {row.submission_id for row in store.states(store.find(ACTIVE)).values()}
+    active = store.states(store.find(ACTIVE))
+    busy = {row.submission_id for row in active.values()}
     for row in arrays:
-        if row.id not in busy:
-            revoke(Path(row.folder))
-            with contextlib.suppress(client.SlurmCommandError):  # its jobs exit as soon as they start
+        with contextlib.suppress(client.SlurmCommandError):  # these jobs exit as soon as they start
+            if row.id not in busy:
+                revoke(Path(row.folder))
                 client.cancel(job_name(row.id))
+            elif row.job_id is not None:
+                elements = read_elements(Path(row.folder))
+                if idle := {*elements.values()} - {elements.get(id) for id in active}:
+                    client.cancel_elements(row.job_id, sorted(idle))
 
 
 def _withdraw_cancellation(directory: RunDirectory) -> None:

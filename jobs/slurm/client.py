@@ -150,6 +150,12 @@ def cancel(name: str) -> None:
     run_command("scancel", f"--name={name}")
 
 
+def cancel_elements(array: str, elements: Iterable[int]) -> None:
+    """Cancel elements of an array, pending or running; after an error they may still run."""
+    # With --state=PENDING, SLURM (22.05) cancels all pending elements of the array, not these alone.
+    run_command("scancel", f"{array}_[{','.join(map(str, elements))}]")
+
+
 def _table(output: str, columns: int) -> list[list[str]]:
     lines = [line.split("|", columns - 1) for line in output.splitlines()]
     if bad := next((line for line in lines if len(line) != columns), None):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from dropbench.db.store.run_record import read_run_record
@@ -14,7 +16,7 @@ from dropbench.jobs.queue.reconcile import ObservedState, collect, determine_sta
 from dropbench.jobs.queue.status import read_status, render
 from dropbench.jobs.slurm.profile import Profile
 from dropbench.jobs.submission.dispatch import Dispatched, Plan, dispatch
-from dropbench.jobs.submission.submission import inspect_submissions, job_name
+from dropbench.jobs.submission.submission import inspect_submissions, job_name, read_elements
 from dropbench.jobs.worker.process_group import FAILURE_SUFFIX, ProcessGroup
 from dropbench.jobs.worker.stop_requests import STARTED_SUFFIX
 from tests.jobs.workplace import Programs, Workplace
@@ -153,3 +155,18 @@ def test_jobs_that_are_cancelled_before_they_start(queue: Store, place: Workplac
     programs(squeue=squeue("CANCELLED|||None", done.submission, 4))
     assert set(collect(queue, place.settings).values()) == {"cancelled"}
     assert {row.reason for row in queue.states().values()} == {"cancelled on the cluster"}
+
+
+def test_of_an_array_with_active_trials_the_jobs_of_cancelled_ones_are_cancelled(
+    queue: Store, place: Workplace, programs: Programs, tmp_path: Path
+) -> None:
+    programs(scancel=f'echo "$@" >> {tmp_path / "calls"}')
+    done = submit(queue, place)
+    programs(squeue=squeue("PENDING||N/A|Resources", done.submission, 4))
+    (row,) = queue.open_submissions()
+    elements = read_elements(Path(row.folder))
+    kept = next(id for id, element in elements.items() if element == 1)
+    assert len(cancel(queue, place.settings, [id for id in done.trials if id != kept]).cancelled) == 3
+    assert (tmp_path / "calls").read_text() == "71_[0,2,3]\n"
+    cancel(queue, place.settings, [kept])
+    assert (tmp_path / "calls").read_text().splitlines()[1:] == [f"--name={job_name(done.submission)}"]

@@ -150,9 +150,10 @@ class SlurmPrograms:
         return "\n".join(lines)
 
     def _scancel(self, *arguments: str) -> str:
-        name = arguments[-1].removeprefix("--name=")
+        (chosen,) = arguments
         for element in self.elements:
-            if element.name == name and element.state in ("PENDING", "RUNNING"):
+            is_chosen = chosen == f"--name={element.name}" or element.id in client._elements(chosen)
+            if is_chosen and element.state in ("PENDING", "RUNNING"):
                 if element.worker is not None:
                     element.worker.send(signal.SIGTERM)
                     for _ in range(3):
