@@ -67,7 +67,8 @@ def main() -> None:
     written = read_sections(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
     all_rows, sections = [], {}
     for name in names:
-        if arguments.resume and f", at {commit()}." in written.get(name, ""):
+        is_known = commit() is not None and not str(commit()).endswith("-dirty")
+        if arguments.resume and is_known and f", at {commit()}." in written.get(name, ""):
             continue
         with contextlib.redirect_stdout(sys.stderr):  # what tasks print about their data
             rows: list[Measurement] = resolve_name(BENCHMARKS[name])()

@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from itertools import product
 from multiprocessing import get_context
 
@@ -100,16 +101,18 @@ def one_at_a_time() -> list[Measurement]:
     """Measure calls of which each waits for the GPU."""
     step = stepper((BATCH, HEADS, 1024, 64), device="cuda", dtype=torch.bfloat16)
     calls = variants(1024, causal=False)["dropkey"], of_backend(SDPBackend.FLASH_ATTENTION)
-
-    def waiting(call: Call) -> Callable[[], None]:
-        def call_and_wait() -> None:
-            step(call)
-            torch.cuda.synchronize()
-
-        return call_and_wait
-
-    mine, flash = map(waiting, calls)
+    mine, flash = (waiting(partial(step, call)) for call in calls)
     return [compare("dropkey, one call at a time, 1024 tokens of 64", mine, FLASH, flash, limit=None, rounds=20)]
+
+
+def waiting(call: Callable[[], object]) -> Callable[[], None]:
+    """Return a function that calls another and waits for the GPU."""
+
+    def call_and_wait() -> None:
+        call()
+        torch.cuda.synchronize()
+
+    return call_and_wait
 
 
 def of_backend(kernel: SDPBackend, dropout_p: float = 0.0, *, causal: bool = False) -> Call:
@@ -135,11 +138,7 @@ def graph_of(step: Callable[[Call], None], call: Call) -> Callable[[], None]:
         warnings.simplefilter("ignore")  # that all replays drop the same
         step(call)
 
-    def replay() -> None:
-        graph.replay()
-        torch.cuda.synchronize()
-
-    return replay
+    return waiting(graph.replay)
 
 
 def peak_memory(step: Callable[[Call], None], call: Call) -> int:

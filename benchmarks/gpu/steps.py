@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torchvision.datasets import ImageFolder
 
 from benchmarks.attention import RATIO
+from benchmarks.gpu.attention import waiting
 from benchmarks.measure import Measurement, compare, interleave, measurement
 from benchmarks.training.engine import Ours, task_of, temporary_settings
 from benchmarks.training.images import CLASSES, STRONG, cropped, photos
@@ -81,12 +82,7 @@ def engine_step(
     trainer = Trainer(task, RunDirectory.create(settings.runs, task.trial), settings, lambda: False)
     trainer.model.train()
     batch = to_device([MicroBatch(make_batch(task), 1.0)], torch.device(DEVICE))
-
-    def step() -> None:
-        trainer.step(batch)
-        torch.cuda.synchronize()
-
-    return step
+    return waiting(lambda: trainer.step(batch))
 
 
 def images(task: Any) -> Any:
@@ -134,9 +130,8 @@ def untouched_vit() -> Iterator[Measurement]:
             loss.backward()
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
-            torch.cuda.synchronize()
 
-        return step
+        return waiting(step)
 
     plain, *regularized = interleave([stepper(name) for name in (None, *REGULARIZERS)], ROUNDS)
     for name, seconds in zip(REGULARIZERS, regularized, strict=True):
@@ -152,9 +147,8 @@ def overhead() -> Iterator[Measurement]:
         def calls() -> None:
             for _ in range(CALLS):
                 torch.autograd.grad(call(q, k, v).sum(), (q, k, v))
-            torch.cuda.synchronize()
 
-        return calls
+        return waiting(calls)
 
     def through(site: Site) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
         return lambda q, k, v: attend(q, k, v, site, training=True)
@@ -196,16 +190,6 @@ def gpu_epoch() -> list[Measurement]:
                     limit=None, rounds=1,
                 )  # fmt: skip
     return [row]
-
-
-def waiting(call: Callable[[], object]) -> Callable[[], None]:
-    """Return a function that calls another and waits for the GPU."""
-
-    def call_and_wait() -> None:
-        call()
-        torch.cuda.synchronize()
-
-    return call_and_wait
 
 
 def imagenet_of(folder: Path, number: int) -> None:

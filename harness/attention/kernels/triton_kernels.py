@@ -15,10 +15,10 @@ import triton
 import triton.language as tl
 
 from dropbench.harness.attention.kernels.triton_drop_mask import ADDITIVE, BOOLEAN, load_words, unpack_words
+from dropbench.harness.attention.kernels.triton_layout import ROW_PADDING
 
 LOG2_E = tl.constexpr(1.4426950408889634)
-PADDED_ROWS = tl.constexpr(128)
-"""Row statistics are padded to multiples of it, so that no block reads past them."""
+PADDED_ROWS = tl.constexpr(ROW_PADDING)
 
 
 @triton.jit

@@ -20,8 +20,9 @@ pytestmark = pytest.mark.skipif(
     find_spec("triton") is None or not torch.cuda.is_available(), reason="there is no GPU, or Triton is not installed"
 )
 
-TOLERANCES = {torch.float32: 1e-5, torch.float16: 3e-3, torch.bfloat16: 1.2e-2}
-"""Of the difference's norm over the reference's. With a single key, gradients are rounding errors of the output."""
+TOLERANCES = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.2e-2}
+"""Of the norm of a sample's difference over the reference's, or over the output's where gradients cancel: with a single
+key they are 0, and the output's rounding error in half precision."""
 DROPS = [
     Drop("element"), Drop("element", 3), Drop("element", 33, seqlen_k=192), Drop("column", 2, seqlen_k=260),
     Drop("block", 3, (7, 9), 2), Drop("block", 1, (8, 16), 0, 128),
@@ -45,8 +46,14 @@ def _results(case: Case, name: Backend, **to: Any) -> list[torch.Tensor]:
 
 
 def _assert_match(on_gpu: list[torch.Tensor], case: Case, tolerance: float) -> None:
-    for actual, expected in zip(on_gpu, _results(case, "eager", device="cpu", dtype=torch.double), strict=True):
-        assert (actual - expected).norm() <= tolerance * expected.norm()
+    results = _results(case, "eager", device="cpu", dtype=torch.double)
+    for actual, expected in zip(on_gpu, results, strict=True):
+        assert (_norms(actual - expected) <= tolerance * torch.maximum(_norms(expected), _norms(results[0]))).all()
+
+
+def _norms(samples: torch.Tensor) -> torch.Tensor:
+    norms: torch.Tensor = torch.linalg.vector_norm(samples.flatten(1), dim=1)
+    return norms
 
 
 @pytest.mark.parametrize(

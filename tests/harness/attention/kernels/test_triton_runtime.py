@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from dropbench.harness.attention.kernels import triton_runtime
+from dropbench.harness.attention.kernels import triton_layout, triton_runtime
+from dropbench.harness.attention.kernels.triton_layout import Layout, layout_of
 from dropbench.harness.attention.kernels.triton_runtime import Launch, _gpu_reason, gpu_reason, warn_if_captured
+from dropbench.harness.attention.reference.drop_masks import drop_nothing
 
 GRID = 4, 2, 1
 
@@ -62,6 +65,35 @@ def test_what_is_compiled_for_aligned_tensors_is_not_used_for_others() -> None:
         run((tensor[start:],), (5,))
     assert len(kernel.compilations) == 3
     assert kernel.launches[-1] == (GRID, tensor[4:].data_ptr(), 16, 5, 32, 1)
+
+
+def _layout(**changes: Any) -> Layout:
+    shape, dtype = changes.get("shape", (1, 2, 64, 16)), changes.get("dtype", torch.float16)
+    q = torch.zeros(shape, dtype=dtype)[..., : changes.get("size", 16)]
+    mask = torch.zeros(changes["mask"], dtype=torch.bool) if "mask" in changes else None
+    spec = replace(drop_nothing(), unit=changes.get("unit", "element"), window=changes.get("window", 1))
+    return layout_of(q, q, q, mask, spec, changes.get("keep_scale"), changes.get("causal", False), 0.25)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"shape": (1, 2, 96, 16)}, {"dtype": torch.bfloat16}, {"size": 8}, {"mask": (64, 64)}, {"unit": "column"},
+        {"window": 3}, {"keep_scale": 2.0}, {"causal": True},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_calls_share_a_layout_unless_a_launch_depends_on_what_differs(changed: dict[str, Any]) -> None:
+    assert _layout() is _layout()
+    assert _layout(**changed) is not _layout()
+
+
+def test_the_number_of_remembered_layouts_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(triton_layout, "_layouts", {})
+    monkeypatch.setattr(triton_layout, "MAX_LAYOUTS", 3)
+    for rows in range(1, 11):
+        _layout(shape=(1, 1, rows, 16))
+        assert 0 < len(triton_layout._layouts) <= 3
 
 
 H200 = {"name": "H200", "major": 9, "minor": 0, "shared_memory_per_block_optin": 232_448}
