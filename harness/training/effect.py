@@ -1,4 +1,4 @@
-"""Detect a regularizer that changes nothing, or sites that nothing reaches, before a run's first step."""
+"""Detect a regularizer that changes nothing, and sites or parameters that nothing reaches, before the first step."""
 
 from __future__ import annotations
 
@@ -96,6 +96,20 @@ def require_effect(trainer: Trainer) -> None:
     with torch.compiler.set_stance("force_eager"):
         for index in strong:
             _require_effect(trainer, batch, index, strong)
+
+
+def leaves_parameters_unused(trainer: Trainer) -> bool:
+    """Return whether the first batch's loss in training, in any process, does not depend on all trained parameters.
+
+    An example is the mask token of a pre-trained image model. A copy of the model is trained.
+    """
+    every_part = range(len(_parts(trainer.regularizer, "")))
+    model = _ModelCopy.of(trainer, every_part, 0.0, dropout=True)
+    with torch.compiler.set_stance("force_eager"), trainer.accelerator.autocast():
+        loss = model.loss(trainer, _first_batch(trainer), 0)
+    parameters = [parameter for parameter in model.model.parameters() if parameter.requires_grad]
+    gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+    return trainer.any_rank(any(gradient is None for gradient in gradients))
 
 
 def _require_effect(trainer: Trainer, batch: Any, index: int, strong: Sequence[int]) -> None:

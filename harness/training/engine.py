@@ -22,7 +22,7 @@ from dropbench.harness.seeding import derive, seed_all
 from dropbench.harness.settings import Settings
 from dropbench.harness.training import checkpoint
 from dropbench.harness.training.data_loading import SplitBatches
-from dropbench.harness.training.effect import require_effect, require_reach
+from dropbench.harness.training.effect import leaves_parameters_unused, require_effect, require_reach
 from dropbench.harness.training.regularization import drop_nothing, monte_carlo
 from dropbench.harness.training.train_state import History, TrainState
 from dropbench.harness.training.trainer import Trainer
@@ -75,6 +75,8 @@ def run_trial(directory: RunDirectory, settings: Settings, stop: Callable[[], bo
                 reuse_base_run(trainer)
             note_code(trainer)
             trainer.describe()
+            if not (trainer.alone or trainer.averages_gradients) and trainer.state.step < trainer.last_step:
+                trainer.averages_gradients = leaves_parameters_unused(trainer)
             trainer.train_phase()
             if trainer.has_finetuning and trainer.state.phase == "train":
                 trainer.accelerator.wait_for_everyone()  # one process has written the weights that all of them read

@@ -189,7 +189,8 @@ def report_budgets(request: Request) -> None:
 
 def describe(enqueued: Enqueued) -> str:
     """Return a line on the trials that were enqueued."""
-    return f"Added {count_of(len(enqueued.added), 'trial')} ({len(enqueued.present)} already present)."
+    again = f", {len(enqueued.requeued)} of them queued again" if enqueued.requeued else ""
+    return f"Added {count_of(len(enqueued.added), 'trial')} ({len(enqueued.present)} already present{again})."
 
 
 def describe_remaining(remaining: int, command: str) -> list[str]:

@@ -54,7 +54,9 @@ class Cost:
 
     def __str__(self) -> str:
         known = f"about {self.gpu_hours:,.1f} GPU-hours for {count_of(self.trials, 'trial')}"
-        unknown = f"unknown for {count_of(sum(self.unknown.values()), 'trial')}"
+        unknown = (
+            f"{'unknown' if self.trials else 'unknown GPU-hours'} for {count_of(sum(self.unknown.values()), 'trial')}"
+        )
         return ", ".join([known] * bool(self.trials) + [unknown] * bool(self.unknown))
 
     def to_json(self) -> dict[str, Any]:

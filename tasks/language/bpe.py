@@ -9,7 +9,7 @@ from pathlib import Path
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from dropbench.harness.errors import InputError
-from dropbench.tasks.language.spec import gpt2_files
+from dropbench.tasks.language.gpt2_files import gpt2_files
 
 END_OF_TEXT = "<|endoftext|>"
 """The token at the end of every document."""

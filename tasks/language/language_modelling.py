@@ -21,7 +21,8 @@ from dropbench.harness.training.data_loading import to_device
 from dropbench.harness.trials.sample_view import SampleView
 from dropbench.harness.trials.task import Split
 from dropbench.tasks.data.resolve import resolve_data
-from dropbench.tasks.language.spec import LanguageModellingSpec, LanguageRecipe, gpt2_digest
+from dropbench.tasks.language.gpt2_files import gpt2_digest
+from dropbench.tasks.language.spec import LanguageModellingSpec, LanguageRecipe
 from dropbench.tasks.language.token_cache import bits_per_byte, load_tokens
 
 TRAIN_BATCHES = 10

@@ -1,25 +1,20 @@
-"""Spec of language modeling (Learned Dropout, "Results"): recipe, metrics, and the files of GPT-2's tokenizer."""
+"""Spec of language modeling (Learned Dropout, "Results"): recipe and metrics."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from dropbench.harness.errors import InputError
 from dropbench.harness.settings import Settings
 from dropbench.harness.trials.metric import Metric
 from dropbench.harness.trials.recipe import Recipe
 from dropbench.tasks.data import Source
-from dropbench.tasks.data.lines import read_file
+from dropbench.tasks.language.gpt2_files import gpt2_digest
 from dropbench.tasks.preset_task import PresetTask
-
-GPT2_FILES = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
-"""Names of the vocabulary and the merges: those of transformers, and those of OpenAI."""
-GPT2_HOME = "https://huggingface.co/openai-community/gpt2"
 
 
 class LanguageRecipe(Recipe):
@@ -64,23 +59,16 @@ class LanguageModellingSpec(PresetTask):
 
     @classmethod
     def check_files(cls, recipe: Mapping[str, Any], source: Source, settings: Settings) -> dict[str, str]:
-        return {"tokenizer_digest": gpt2_digest(settings.data)} if recipe["tokenizer"] == "gpt2" else {}
+        if recipe["tokenizer"] != "gpt2":
+            return {}
+        digest = gpt2_digest(settings.data)
+        _check_gpt2(settings.data, recipe["vocabulary"], digest)
+        return {"tokenizer_digest": digest}
 
 
-def gpt2_files(root: Path) -> tuple[Path, Path]:
-    """Return the paths of GPT-2's vocabulary and merges below the data root; raise InputError if they are missing."""
-    folder = root / "gpt2"
-    for names in GPT2_FILES:
-        vocabulary, merges = (folder / name for name in names)
-        if vocabulary.is_file() and merges.is_file():
-            return vocabulary, merges
-    raise InputError(
-        f"tokenizer=gpt2: expected {' and '.join(GPT2_FILES[0])} in {folder} (set DROPBENCH_DATA for another folder); "
-        f"get them from {GPT2_HOME}, or train a tokenizer with `--set tokenizer=bpe`"
-    )
+@cache
+def _check_gpt2(root: Path, vocabulary: int, digest: str) -> None:
+    """Raise InputError if a tokenizer of this digest cannot be loaded or has another number of tokens."""
+    from dropbench.tasks.language.bpe import load_gpt2  # which needs tokenizers
 
-
-def gpt2_digest(root: Path) -> str:
-    """Return a digest of both files for a trial's recipe; raises InputError if they are missing or unreadable."""
-    digests = [hashlib.sha256(read_file(file)).hexdigest() for file in gpt2_files(root)]
-    return hashlib.sha256(" ".join(digests).encode()).hexdigest()[:12]
+    load_gpt2(root, vocabulary)

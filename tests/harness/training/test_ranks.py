@@ -26,11 +26,12 @@ from dropbench.harness.training.regularization import monte_carlo
 from dropbench.harness.training.trainer import Trainer
 from dropbench.harness.trials.task import Split
 from dropbench.tasks.data.locate import locate
+from dropbench.tasks.images.image_classification import ImageClassification
 from tests.harness.training.ranks import run_ranks
 from tests.harness.training.step_gradient import SGD, TRIALS, plain_trial, step_gradient, task_in
 from tests.harness.training.test_regularization import VISION
 from tests.tasks.making import CPU, VOLO
-from tests.training import after, make_trial
+from tests.training import after, curve, make_trial, run
 
 pytestmark = pytest.mark.usefixtures("few")
 BATCH_NORM: dict[str, Any] = {"data": "cifar10-synthetic", "model": "volo-cifar", "batch_size": 12, "lr": 0.01, **VOLO}
@@ -210,6 +211,30 @@ def test_a_fault_in_the_predictions_of_one_rank_leaves_the_metrics(tmp_path: Pat
     lost = [note for note in results[0]["notes"] if "no predictions for" in note]
     assert [note.partition(" are kept")[0] for note in lost] == ["no predictions for dev", "no predictions for test"]
     assert not any(predictions_path(directory.path, split).exists() for split in FINAL_SPLITS)
+
+
+def losses_with_an_unused_parameter(directory: RunDirectory) -> list[float]:
+    """Train a model with a parameter that its loss does not depend on; return the losses."""
+    build = ImageClassification.build_model
+
+    def with_mask_token(self: ImageClassification) -> nn.Module:
+        model = build(self)
+        model.mask_token = nn.Parameter(torch.zeros(2))
+        return model
+
+    ImageClassification.build_model = with_mask_token  # type: ignore[method-assign]
+    run_trial(directory, settings_of(directory))
+    return [event["loss"] for event in directory.events() if event["event"] == "train"]
+
+
+@pytest.mark.slow
+def test_ranks_train_a_model_with_a_parameter_that_nothing_uses(tmp_path: Path) -> None:
+    """DistributedDataParallel refuses it, in the second step."""
+    trial = make_trial("dropkey:ratio=0.3", steps=4, evaluate_every=4, accumulate=2, **VISION)
+    run(tmp_path / "without", trial)
+    losses = [event["loss"] for event in curve(tmp_path / "without", trial) if event["event"] == "train"]
+    for shared in run_ranks(2, losses_with_an_unused_parameter, RunDirectory.create(tmp_path / "with", trial)):
+        assert shared == pytest.approx(losses, rel=1e-5)
 
 
 def reductions(directory: RunDirectory) -> list[list[int]]:

@@ -74,6 +74,11 @@ def test_submit_enqueues_a_suite_first_and_submits_nothing_else(place: Workplace
     assert done.stdout.startswith("Added 0 trials (2 already present).\n"), done.stderr
     counts = printed(place, "status")
     assert (counts["queued"], counts["succeeded"]) == (len(other), 2)
+    place.call("cancel", "queued")
+    again = place.call("submit", "tiny.yaml", "--dry-run")
+    assert again.stdout.startswith(
+        f"Added 0 trials ({len(other)} already present, {len(other)} of them queued again).\n"
+    )
 
 
 def test_one_configuration_is_enqueued(place: Workplace) -> None:

@@ -131,7 +131,7 @@ def test_the_sbatch_script_of_a_dry_run(place: Workplace, programs: Programs) ->
         "#SBATCH --partition=gpu", "#SBATCH --account=vision", "#SBATCH --qos=long", "#SBATCH --constraint=a100",
         "#SBATCH --gpus-per-node=1", "#SBATCH --cpus-per-task=8", "#SBATCH --mem=32768MB", "#SBATCH --time=720",
         "#SBATCH --signal=USR2@120", "module load cuda", "export X=1",
-        "#SBATCH --array=0-3%4", "# 4 trials in 4 jobs, 1 array", "# tiny: unknown for 4 trials",
+        "#SBATCH --array=0-3%4", "# 4 trials in 4 jobs, 1 array", "# tiny: unknown GPU-hours for 4 trials",
     ):  # fmt: skip
         assert line in done.stdout.splitlines()
     other = place.ok("submit", "--executor", "slurm", "--profile", "other", "--dry-run", env=path).stdout.splitlines()

@@ -8,7 +8,7 @@ import pytest
 
 from dropbench.harness.errors import InputError
 from dropbench.tasks.language import bpe
-from dropbench.tasks.language.spec import gpt2_files
+from dropbench.tasks.language.gpt2_files import gpt2_files
 from tests.input_errors import one_line
 from tests.tasks.language.gpt2_files import TEXT, TEXTS, gpt2_folder
 

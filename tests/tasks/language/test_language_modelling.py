@@ -16,8 +16,8 @@ from dropbench.harness.models.regularize import bind
 from dropbench.harness.settings import Settings
 from dropbench.harness.training.data_loading import StepBatches
 from dropbench.harness.trials.trial import Trial
+from dropbench.tasks.language.gpt2_files import gpt2_digest
 from dropbench.tasks.language.language_modelling import LanguageModelling, count_parameters
-from dropbench.tasks.language.spec import gpt2_digest
 from tests.input_errors import one_line
 from tests.tasks.language.gpt2_files import gpt2_folder
 from tests.tasks.making import CPU, LANGUAGE_MODEL, task_of, trial_of
@@ -202,7 +202,11 @@ def test_gpt2s_tokenizer_is_part_of_the_trial(tmp_path: Path) -> None:
     assert original.id != trial(settings=settings).id
     task = task_of(LanguageModelling, original, settings)
     assert int(task.text.tokens["train"].max()) <= 299
-    (folder / "merges.txt").write_text("#version: 0.2\n")
+    vocabulary = folder / "vocab.json"
+    vocabulary.write_text(vocabulary.read_text() + "\n")
     assert trial(settings=settings, tokenizer="gpt2").id != original.id
     with pytest.raises(InputError, match="files of GPT-2's tokenizer have changed since the trial was made"):
         LanguageModelling(original, settings).setup()
+    (folder / "merges.txt").write_text("#version: 0.2\n")
+    with pytest.raises(InputError, match=r"merges\.txt: 0 merges: expected 43"):
+        trial(settings=settings, tokenizer="gpt2")
