@@ -25,13 +25,14 @@ COMPILED := adapters db dropbench harness jobs tasks
 # The tests of three SLURM clusters mostly wait for them, beside those that compute.
 PROCESSES = $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 3)))
 
-.PHONY: help setup bench test test-fast test-all chaos zoo docs results check lint types format hooks lock clean
+.PHONY: help setup bench test test-fast test-all chaos paper zoo docs results check lint types format hooks lock clean
 
 help:
 	@echo "make bench    set up, run the suite quickstart and print its table: two minutes"
 	@echo "make test     set up, check, and run all tests except the slow ones: four minutes"
 	@echo "make test-all run the slow tests: SLURM, PostgreSQL, browser, LaTeX, all combinations: fifteen minutes"
 	@echo "make chaos    run 200 trials on a private SLURM under random faults for 10 minutes"
+	@echo "make paper    stop and continue a small trial of each suite's preset paper on a private SLURM: twenty minutes"
 	@echo "make zoo      regularize every model of timm and transformers and write docs/generated/models.md: ten minutes"
 	@echo "make docs     build the documentation site in site/"
 	@echo "make results  before a release: train what the documentation quotes and shows, and write it anew"
@@ -57,6 +58,9 @@ test-all: setup
 
 chaos: setup
 	$(BIN)/python -m tests.cluster.chaos $(CHAOS)
+
+paper: setup
+	$(BIN)/python -m tests.zoo.paper $(SUITES)
 
 zoo: setup
 	$(BIN)/python -m tests.zoo $(MODELS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from dropbench.harness.settings import Settings
@@ -39,6 +40,9 @@ TEXTS = {
 SHORT: dict[str, dict[str, Any]] = {"question-answering": {"stride": 4}}
 """Recipe keys that a task on texts needs besides a small `max_length`."""
 
+WORDS = ("what", "is", "the", "who", "where", "how", "a", "man", "dog", "run", "##s", "##ing", ".", "?", ",")
+"""The words of `save_bert`."""
+
 
 def trial_of(
     task: str, data: str, model: str, overrides: dict[str, Any] | None = None, settings: Settings = CPU, **fields: Any
@@ -57,3 +61,20 @@ def task_of(kind: Callable[..., Kind], trial: Trial, settings: Settings = CPU) -
     assert isinstance(task, kind)
     task.setup()
     return cast(Kind, task)
+
+
+def save_bert(path: Path) -> None:
+    """Save a small BERT with transformers; its vocabulary includes every letter."""
+    import torch
+    from transformers import BertConfig, BertModel, BertTokenizer
+
+    letters = [chr(code) for code in range(33, 127) if not chr(code).isupper()]
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *letters, *(f"##{letter}" for letter in letters)]
+    vocabulary = {piece: number for number, piece in enumerate(dict.fromkeys(pieces))}
+    BertTokenizer(vocab=vocabulary).save_pretrained(path)
+    torch.manual_seed(1)
+    config = BertConfig(
+        vocab_size=len(vocabulary), hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
+        max_position_embeddings=32,
+    )  # fmt: skip
+    BertModel(config).save_pretrained(path)

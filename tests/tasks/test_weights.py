@@ -17,30 +17,17 @@ from dropbench.tasks.text.base import TextTask
 from dropbench.tasks.weights import require_fitting_weights, resolve_weights, weights_ref
 from tests.harness.trials.test_plugins import restored  # noqa: F401 - used by pytest
 from tests.input_errors import one_line
-from tests.tasks.making import CPU, DETR, METRO, SHORT, TEXTS, VOLO, task_of, trial_of
+from tests.tasks.making import CPU, DETR, METRO, SHORT, TEXTS, VOLO, save_bert, task_of, trial_of
 from tests.training import run
 
 pytestmark = pytest.mark.usefixtures("few")
-WORDS = ("what", "is", "the", "who", "where", "how", "a", "man", "dog", "run", "##s", "##ing", ".", "?", ",")
 SMALL = {"steps": 3, "batch_size": 8, "max_length": 24}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Save a BERT with transformers; its vocabulary includes every letter."""
-    from transformers import BertConfig, BertModel, BertTokenizer
-
     path = tmp_path_factory.mktemp("bert")
-    letters = [chr(code) for code in range(33, 127) if not chr(code).isupper()]
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *letters, *(f"##{letter}" for letter in letters)]
-    vocabulary = {piece: number for number, piece in enumerate(dict.fromkeys(pieces))}
-    BertTokenizer(vocab=vocabulary).save_pretrained(path)
-    torch.manual_seed(1)
-    config = BertConfig(
-        vocab_size=len(vocabulary), hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
-        max_position_embeddings=32,
-    )  # fmt: skip
-    BertModel(config).save_pretrained(path)
+    save_bert(path)
     return path
 
 
