@@ -171,7 +171,7 @@ def doctor(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Check instead whether a job of this cluster profile can train a suite; waits for a small job.",
+            help="Check instead whether a job of this cluster profile can train a suite; waits for one such job.",
             autocompletion=complete_profile,
         ),
     ] = None,

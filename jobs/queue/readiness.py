@@ -28,7 +28,7 @@ GIB = 2**30
 
 
 def check_readiness(profile_name: str, suite: str, options: SuiteOptions, settings: Settings) -> list[Finding]:
-    """Check whether jobs of a profile can train a suite; wait for a small job of it, also if data are missing.
+    """Check whether jobs of a profile can train a suite; wait for one such job, also if data are missing.
 
     Raises:
         InputError: there is no such profile, suite or preset, or data set of the suite.

@@ -1,4 +1,4 @@
-"""The small job of `dropbench doctor --profile`: what the processes of a job find on the nodes of a profile."""
+"""The job of `dropbench doctor --profile`: what the processes of a job find on the nodes of a profile."""
 
 from __future__ import annotations
 
