@@ -99,9 +99,9 @@ def require_effect(trainer: Trainer) -> None:
 
 
 def leaves_parameters_unused(trainer: Trainer) -> bool:
-    """Return whether the first batch's loss in training, in any process, does not depend on all trained parameters.
+    """Return whether, in any process, the training loss of the first batch does not depend on all trained parameters.
 
-    An example is the mask token of a pre-trained image model. A copy of the model is trained.
+    Such a parameter is the mask token of a pre-trained image model. The loss is that of a copy of the model.
     """
     every_part = range(len(_parts(trainer.regularizer, "")))
     model = _ModelCopy.of(trainer, every_part, 0.0, dropout=True)

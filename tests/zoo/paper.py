@@ -13,6 +13,7 @@ import contextlib
 import json
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
 from typing import Any
 
 import yaml
@@ -268,8 +269,14 @@ def walk(cluster: Cluster, folder: Path, names: Sequence[str]) -> bool:
 def main() -> None:
     """Run the command line."""
     names = sys.argv[1:] or suite_names()
-    with TemporaryDirectory(prefix="paper-") as folder, running() as cluster:
-        sys.exit(not walk(cluster, Path(folder), names))
+    folder = Path(mkdtemp(prefix="paper-"))
+    with running() as cluster:
+        ok = walk(cluster, folder, names)
+    if ok:
+        shutil.rmtree(folder)
+    else:
+        print(f"the files are in {folder}")
+    sys.exit(not ok)
 
 
 if __name__ == "__main__":
