@@ -32,7 +32,7 @@ help:
 	@echo "make test     set up, check, and run all tests except the slow ones: four minutes"
 	@echo "make test-all run the slow tests: SLURM, PostgreSQL, browser, LaTeX, all combinations: fifteen minutes"
 	@echo "make chaos    run 200 trials on a private SLURM under random faults for 10 minutes"
-	@echo "make paper    stop and continue a small trial of each suite's preset paper on a private SLURM: twenty minutes"
+	@echo "make paper    stop and continue a small trial of each suite's preset paper on a private SLURM: half an hour"
 	@echo "make zoo      regularize every model of timm and transformers and write docs/generated/models.md: ten minutes"
 	@echo "make docs     build the documentation site in site/"
 	@echo "make results  before a release: train what the documentation quotes and shows, and write it anew"
